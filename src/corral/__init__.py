@@ -1,0 +1,1 @@
+"""Corral: a job system on Redis for Python."""

@@ -1,0 +1,1 @@
+"""The model: pure values and rules, without Redis, clock or event loop."""

@@ -1,0 +1,36 @@
+"""What a room can do, and the clear refusal where it cannot."""
+
+from enum import StrEnum
+
+from corral.errors import Unsupported
+
+
+class Capability(StrEnum):
+    DELAY = "delay"
+    RETRY = "retry"
+    PRIORITY = "priority"
+    LIFO = "lifo"
+    CUSTOM_ID = "custom ids"
+    REMOVAL = "removal policies"
+    PAUSE = "pause"
+    LOGS = "logs"
+    RATE_LIMIT = "rate limits"
+    CRON = "cron"
+    ROUTING = "routing"
+    TTL = "time to live"
+    IDEMPOTENCY = "idempotency keys"
+
+
+def require(room: str, able: frozenset[Capability], needed: Capability, asked: str) -> None:
+    """Refuse `asked` where the room's contract has no word for it.
+
+    >>> require("streams", frozenset(), Capability.DELAY, "delay=1000")
+    Traceback (most recent call last):
+    ...
+    corral.errors.Unsupported: room 'streams' has no delay, so delay=1000 cannot be kept; leave it out, or use a room that has it
+    """
+    if needed not in able:
+        raise Unsupported(
+            f"room {room!r} has no {needed.value}, so {asked} cannot be kept; "
+            f"leave it out, or use a room that has it"
+        )

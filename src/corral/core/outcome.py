@@ -1,0 +1,116 @@
+"""How an attempt ended, and the one function that decides it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from corral.core.backoff import delay_before
+from corral.core.failure import Verdict, classify
+from corral.core.job import Claim, Job
+from corral.errors import GiveBack, JobCancelled, Postpone
+
+
+class Completed(Struct, frozen=True, tag=True):
+    """The handler returned; `result` is its value as JSON bytes."""
+
+    result: bytes = b"null"
+
+
+class Retry(Struct, frozen=True, tag=True):
+    """The attempt failed; the job has another after `delay` ms."""
+
+    delay: int
+    reason: str
+    trace: str = ""
+
+
+class Dead(Struct, frozen=True, tag=True):
+    """The attempt failed and was the last."""
+
+    reason: str
+    trace: str = ""
+
+
+class Cancelled(Struct, frozen=True, tag=True):
+    """The job was cancelled while it ran."""
+
+    reason: str = "cancelled"
+
+
+class Released(Struct, frozen=True, tag=True):
+    """Given back to the head of the queue, no attempt spent."""
+
+
+class Postponed(Struct, frozen=True, tag=True):
+    """Put off for `delay` ms, no attempt spent."""
+
+    delay: int
+
+
+class WaitingChildren(Struct, frozen=True, tag=True):
+    """Set aside until its children have ended, no attempt spent."""
+
+
+class AlreadyMoved(Struct, frozen=True, tag=True):
+    """The handler has moved the job itself: nothing is left to settle."""
+
+
+Outcome = Completed | Retry | Dead | Cancelled | Released | Postponed | WaitingChildren | AlreadyMoved
+
+
+class Settlement(Struct, frozen=True):
+    """What a worker asks a room to write down: this claim ended like this, at this time."""
+
+    claim: Claim
+    outcome: Outcome
+    at: int
+
+
+BackoffRule = Callable[[int, str, BaseException, Job], int]
+"""(attempts made, backoff kind, error, job) -> ms, or -1 for "no more attempts"."""
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True):
+    """How a worker turns failures into outcomes; the same for every room.
+
+    `classify` None retries everything but `Unrecoverable`, as BullMQ does.
+    """
+
+    classify: Callable[[BaseException], Verdict] | None = classify
+    backoff_rule: BackoffRule | None = None
+    cap: int | None = 3_600_000
+    random: Callable[[], float] = lambda: 1.0
+
+
+def decide(job: Job, error: BaseException, trace: str, policy: RetryPolicy) -> Outcome:
+    """What becomes of a job whose attempt raised `error`."""
+    match error:
+        case Postpone(delay=delay):
+            return Postponed(delay)
+        case GiveBack():
+            return Released()
+        case JobCancelled():
+            return Cancelled()
+    reason = reason_of(error)
+    spent = job.attempt + 1
+    if spent >= job.options.attempts or not _may_retry(error, policy):
+        return Dead(reason, trace)
+    delay = delay_before(job, spent, error, policy.backoff_rule, policy.cap, policy.random)
+    return Dead(reason, trace) if delay < 0 else Retry(delay, reason, trace)
+
+
+def reason_of(error: BaseException) -> str:
+    """The error's message, or its type where it has none."""
+    return str(error) or type(error).__name__
+
+
+def _may_retry(error: BaseException, policy: RetryPolicy) -> bool:
+    if policy.classify is None:
+        return not any(cls.__name__ in ("Unrecoverable", "UnrecoverableError") for cls in type(error).__mro__)
+    return policy.classify(error) is Verdict.TRANSIENT
+
+
+def is_final(outcome: Any) -> bool:
+    """Does the job end with this outcome?"""
+    return isinstance(outcome, Completed | Dead | Cancelled)

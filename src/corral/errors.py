@@ -1,0 +1,172 @@
+"""The error tree.
+
+CorralError
+├── Refused                     what was asked cannot be done; nothing was written
+│   ├── InvalidName             a queue name or job id outside the grammar
+│   ├── InvalidOptions          an option outside its limits
+│   ├── InvalidPayload          data that JSON cannot carry, or too much of it
+│   ├── Unsupported             this room cannot do what was asked
+│   └── UnknownRoom             no such room
+├── SettleError                 one settlement was not applied; its neighbours were
+│   ├── JobMissing              the job is gone
+│   ├── LockMissing             the lock has expired
+│   ├── LockStolen              another attempt holds the lock
+│   ├── NotActive               the job is not active any more
+│   ├── PendingChildren         children have not finished
+│   ├── FailedChildren          children have failed
+│   └── SettleFault             the server refused this one settlement
+├── StoreFault                  the server cannot serve just now; a worker waits and goes on
+│   ├── Away                    no connection, or it broke before the answer came
+│   ├── Loading  ReadOnly  OutOfMemory  Misconfigured  Unblocked  Busy  ClusterMoving
+│   └── StoreRefused            the server says no, and will again (access, wrong type, bad script)
+└── HandlerError                raised in handlers to say how the attempt ended
+    ├── Unrecoverable           do not try again
+    ├── Transient               try again, whatever the table says
+    ├── Postpone                not now: again after a delay, no attempt spent
+    ├── GiveBack                not me: back to the queue, no attempt spent
+    ├── JobTimeout              the attempt took longer than its handler allows
+    ├── JobCancelled            the job was cancelled while it ran
+    └── ProcessDied             the process that ran the handler is gone
+"""
+
+
+class CorralError(Exception):
+    """Anything Corral raises on purpose."""
+
+
+class Refused(CorralError, ValueError):
+    """What was asked cannot be done; nothing was written."""
+
+
+class InvalidName(Refused):
+    """A queue name or job id outside the grammar."""
+
+
+class InvalidOptions(Refused):
+    """An option outside its limits."""
+
+
+class InvalidPayload(Refused):
+    """Data that JSON cannot carry, or too much of it."""
+
+
+class Unsupported(Refused):
+    """This room cannot do what was asked."""
+
+
+class UnknownRoom(Refused):
+    """No such room."""
+
+
+class SettleError(CorralError):
+    """One settlement was not applied; its neighbours were."""
+
+    def __init__(self, job_id: str, detail: str = "") -> None:
+        self.job_id = job_id
+        self.detail = detail
+        what = (self.__doc__ or "").rstrip(".")
+        super().__init__(f"job {job_id}: {detail or what}")
+
+
+class JobMissing(SettleError):
+    """The job is gone."""
+
+
+class LockMissing(SettleError):
+    """The lock has expired."""
+
+
+class LockStolen(SettleError):
+    """Another attempt holds the lock."""
+
+
+class NotActive(SettleError):
+    """The job is not active any more."""
+
+
+class PendingChildren(SettleError):
+    """Children have not finished."""
+
+
+class FailedChildren(SettleError):
+    """Children have failed."""
+
+
+class SettleFault(SettleError):
+    """The server refused this one settlement."""
+
+
+class StoreFault(CorralError):
+    """The server cannot serve just now; a worker waits and goes on."""
+
+
+class Away(StoreFault, ConnectionError):
+    """No connection, or it broke before the answer came."""
+
+
+class Loading(StoreFault):
+    """The server is loading its data set."""
+
+
+class ReadOnly(StoreFault):
+    """The server is a replica: a failover is under way."""
+
+
+class OutOfMemory(StoreFault):
+    """The server's memory limit is reached."""
+
+
+class Misconfigured(StoreFault):
+    """The server cannot persist and refuses writes."""
+
+
+class Unblocked(StoreFault):
+    """The server ended a blocking call."""
+
+
+class Busy(StoreFault):
+    """The server is busy running a script."""
+
+
+class ClusterMoving(StoreFault):
+    """A cluster slot is on its way to another node."""
+
+
+class StoreRefused(StoreFault):
+    """The server says no, and will again: access rules, a key of the wrong type, a broken script."""
+
+
+class HandlerError(CorralError):
+    """Raised in handlers to say how the attempt ended."""
+
+
+class Unrecoverable(HandlerError):
+    """Do not try again."""
+
+
+class Transient(HandlerError):
+    """Try again, whatever the table says."""
+
+
+class Postpone(HandlerError):
+    """Not now: again after `delay` milliseconds, no attempt spent."""
+
+    def __init__(self, delay: int) -> None:
+        self.delay = delay
+        super().__init__(f"postponed by {delay} ms")
+
+
+class GiveBack(HandlerError):
+    """Not me: back to the queue, no attempt spent."""
+
+
+class JobTimeout(HandlerError):
+    """The attempt took longer than its handler allows."""
+
+
+class JobCancelled(HandlerError):
+    """The job was cancelled while it ran."""
+
+
+class ProcessDied(HandlerError):
+    """The process that ran the handler is gone."""

@@ -1,0 +1,1 @@
+"""Redis plumbing with no job knowledge."""

@@ -1,0 +1,122 @@
+"""A URL becomes a Store: clients, script calls, and errors of our own."""
+
+from collections.abc import Sequence
+from random import random
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
+
+from corral.errors import Away, StoreFault
+from corral.store.faults import translating
+from corral.store.scripts import Script
+
+ANSWER_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 5.0
+
+
+class Store:
+    """One server as one event loop sees it.
+
+    Scripts may have run although their answer was lost, so no client here repeats a call by itself.
+
+    >>> store = Store("redis://127.0.0.1:6379")
+    >>> store.dialled
+    'redis://127.0.0.1:6379'
+    """
+
+    def __init__(self, url: str, answer_timeout: float = ANSWER_TIMEOUT_S) -> None:
+        self.url = url
+        self.dialled = without_password(url)
+        self._answer_timeout = answer_timeout
+        self.client = self._client(socket_timeout=answer_timeout)
+
+    def _client(self, **options: Any) -> Redis:
+        return Redis.from_url(
+            self.url,
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            **options,
+        )
+
+    def blocking(self, name: str, block_s: float) -> Redis:
+        """A client with one connection of its own, named `name`, for calls that block up to `block_s`."""
+        return self._client(
+            client_name=name, single_connection_client=True, socket_timeout=block_s + self._answer_timeout
+        )
+
+    async def call(self, *command: Any) -> Any:
+        """The answer to one plain command."""
+        with translating(self.dialled):
+            return await self.client.execute_command(*command)
+
+    async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """The answers to several plain commands sent together, not as a transaction."""
+        with translating(self.dialled):
+            pipeline = self.client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            return list(await pipeline.execute())
+
+    async def run(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> Any:
+        """The answer to a script; the server is taught it first where it does not know it."""
+        with translating(self.dialled):
+            call = ("EVALSHA", script.sha, len(keys), *keys, *args)
+            try:
+                return await self.client.execute_command(*call)
+            except NoScriptError:
+                # the script did not run, so sending it again cannot run it twice
+                return await self.client.execute_command("EVAL", script.text, *call[2:])
+
+    async def close(self) -> None:
+        """Close every connection; a server that is away already is not an error."""
+        await _quietly(self.client)
+
+
+async def _quietly(client: Redis) -> None:
+    try:
+        await client.aclose(close_connection_pool=True)
+    except (StoreFault, OSError):
+        pass
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown.
+
+    >>> without_password("redis://me:secret@db:6379/0")
+    'redis://me:***@db:6379/0'
+    """
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+
+
+class Reconnect:
+    """How long to wait before dialling again: 100 ms doubling to 30 s, ±20 %, without end by default."""
+
+    def __init__(self, first_ms: int = 100, most_ms: int = 30_000, max_tries: int | None = None) -> None:
+        self.first_ms = first_ms
+        self.most_ms = most_ms
+        self.max_tries = max_tries
+
+    def delay(self, tries: int) -> float:
+        """Seconds to wait after `tries` failed tries (the first is 0)."""
+        return min(self.first_ms * 2 ** min(tries, 32), self.most_ms) * (0.8 + 0.4 * random()) / 1000
+
+
+async def first_contact(store: Store) -> None:
+    """Return when the server answers; say what was dialled where it does not."""
+    try:
+        await store.call("PING")
+    except Away as error:
+        raise Away(
+            f"no server at {store.dialled} ({error.__cause__ or error}); "
+            f"start one there, or give another address by REDIS_URL or Corral(url)"
+        ) from error
+

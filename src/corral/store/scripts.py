@@ -1,0 +1,50 @@
+"""Load a room's Lua verbs from its lua/ folder."""
+
+import re
+from hashlib import sha1
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+_USE = re.compile(r"^-- use (\w+)$", re.MULTILINE)
+
+
+class Script:
+    """One Lua verb: its text with the parts it uses, and the hash the server knows it by."""
+
+    __slots__ = ("name", "sha", "text")
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+        self.sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"Script({self.name!r})"
+
+
+class Scripts:
+    """The verbs of one room, read once: `Scripts("corral.wire.bullmq")["turn"]`.
+
+    A line `-- use parts` in a verb is replaced by `lua/parts/parts.lua`, once.
+    """
+
+    def __init__(self, package: str) -> None:
+        self._folder = files(package) / "lua"
+        self._loaded: dict[str, Script] = {}
+
+    def __getitem__(self, verb: str) -> Script:
+        if verb not in self._loaded:
+            text = (self._folder / f"{verb}.lua").read_text()
+            self._loaded[verb] = Script(verb, _expand(text, self._folder, set()))
+        return self._loaded[verb]
+
+
+def _expand(text: str, folder: Traversable, seen: set[str]) -> str:
+    def part(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name in seen:
+            return ""
+        seen.add(name)
+        return _expand((folder / "parts" / f"{name}.lua").read_text(), folder, seen)
+
+    return _USE.sub(part, text)
