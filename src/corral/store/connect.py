@@ -35,13 +35,16 @@ class Store:
         self.client = self._client(socket_timeout=answer_timeout)
 
     def _client(self, **options: Any) -> Redis:
-        return Redis.from_url(
+        client: Redis = Redis.from_url(
             self.url,
             protocol=2,
             retry=Retry(NoBackoff(), 0),
             socket_connect_timeout=CONNECT_TIMEOUT_S,
             **options,
         )
+        # answers reach the codecs as the server gave them: bytes, integers, lists
+        client.response_callbacks.clear()
+        return client
 
     def blocking(self, name: str, block_s: float) -> Redis:
         """A client with one connection of its own, named `name`, for calls that block up to `block_s`."""
