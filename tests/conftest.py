@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from corral.store.connect import Store
 from tests.support.servers import Server, start_valkey
 
 
@@ -34,9 +35,7 @@ def url(server: Server) -> str:
 
 
 @pytest.fixture
-async def store(url: str) -> AsyncIterator["Store"]:
-    from corral.store.connect import Store
-
+async def store(url: str) -> AsyncIterator[Store]:
     store = Store(url)
     yield store
     await store.close()

@@ -1,6 +1,7 @@
 """A URL becomes a Store: clients, script calls, and errors of our own."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from random import random
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -55,7 +56,7 @@ class Store:
     async def call(self, *command: Any) -> Any:
         """The answer to one plain command."""
         with translating(self.dialled):
-            return await self.client.execute_command(*command)
+            return await _execute(self.client, *command)
 
     async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """The answers to several plain commands sent together, not as a transaction."""
@@ -70,10 +71,10 @@ class Store:
         with translating(self.dialled):
             call = ("EVALSHA", script.sha, len(keys), *keys, *args)
             try:
-                return await self.client.execute_command(*call)
+                return await _execute(self.client, *call)
             except NoScriptError:
                 # the script did not run, so sending it again cannot run it twice
-                return await self.client.execute_command("EVAL", script.text, *call[2:])
+                return await _execute(self.client, "EVAL", script.text, *call[2:])
 
     async def close(self) -> None:
         """Close every connection; a server that is away already is not an error."""
@@ -81,10 +82,12 @@ class Store:
 
 
 async def _quietly(client: Redis) -> None:
-    try:
+    with suppress(StoreFault, OSError):
         await client.aclose(close_connection_pool=True)
-    except (StoreFault, OSError):
-        pass
+
+
+async def _execute(client: Any, *command: Any) -> Any:
+    return await client.execute_command(*command)
 
 
 def without_password(url: str) -> str:
@@ -110,7 +113,7 @@ class Reconnect:
 
     def delay(self, tries: int) -> float:
         """Seconds to wait after `tries` failed tries (the first is 0)."""
-        return min(self.first_ms * 2 ** min(tries, 32), self.most_ms) * (0.8 + 0.4 * random()) / 1000
+        return min(self.first_ms << min(tries, 32), self.most_ms) * (0.8 + 0.4 * random()) / 1000
 
 
 async def first_contact(store: Store) -> None:
@@ -122,4 +125,3 @@ async def first_contact(store: Store) -> None:
             f"no server at {store.dialled} ({error.__cause__ or error}); "
             f"start one there, or give another address by REDIS_URL or Corral(url)"
         ) from error
-
