@@ -1,0 +1,22 @@
+"""The BullMQ room: BullMQ 5.62.0's Redis protocol."""
+
+from corral.core.capability import Capability
+
+NAME = "bullmq"
+DEFAULT_QUEUE = "default"
+DEFAULT_NAMESPACE = "bull"
+CAPABILITIES = frozenset(
+    {
+        Capability.DELAY,
+        Capability.RETRY,
+        Capability.PRIORITY,
+        Capability.LIFO,
+        Capability.CUSTOM_ID,
+        Capability.REMOVAL,
+        Capability.PAUSE,
+        Capability.LOGS,
+        Capability.RATE_LIMIT,
+    }
+)
+EXTRAS: frozenset[str] = frozenset({"timestamp", "stackTraceLimit", "sizeLimit", "telemetry"})
+"""Options only this contract knows, in its own words; they reach `JobOptions.extra`."""

@@ -1,0 +1,212 @@
+"""The BullMQ room's Broker: each verb one script."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+import msgpack
+from redis.asyncio import Redis
+
+from corral.core.job import Claim, Job
+from corral.core.outcome import AlreadyMoved, Settlement
+from corral.core.ports import Extension, Recovery, Rest, Turn, Why
+from corral.errors import (
+    FailedChildren,
+    JobMissing,
+    LockMissing,
+    LockStolen,
+    NotActive,
+    PendingChildren,
+    SettleError,
+    SettleFault,
+    StoreFault,
+)
+from corral.store.faults import translating
+from corral.store.scripts import Scripts
+from corral.wire.bullmq import codec
+from corral.wire.bullmq.keys import Keys
+from corral.wire.place import Place
+
+ERRORS: dict[int, type[SettleError]] = {
+    -1: JobMissing,
+    -2: LockMissing,
+    -3: NotActive,
+    -4: PendingChildren,
+    -6: LockStolen,
+    -9: FailedChildren,
+    -99: SettleFault,
+}
+LONGEST_BLOCK_S = 5.0
+SHORTEST_BLOCK_S = 0.001
+MOST_BYTES = 4 * 1024 * 1024
+"""The most job data in one trip, either way."""
+MOST_ROWS = 500
+
+SCRIPTS = Scripts("corral.wire.bullmq")
+
+pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
+
+
+class BullmqBroker:
+    """Jobs in and out of one BullMQ queue."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._store = place.store
+        self._keys = Keys(place.namespace, place.queue)
+        self._owner = str(uuid4())
+        self._turns = 0
+        self._unanswered: str | None = None
+        self._blocking: Redis | None = None
+        self._wake_up_at_risk = False
+        profile = place.profile
+        limit = profile.limit
+        self._tail = (
+            profile.name,
+            limit.count if limit else "",
+            limit.duration if limit else "",
+            profile.metrics_points or "",
+            MOST_BYTES,
+        )
+
+    # -- in ---------------------------------------------------------------------------------------------
+
+    async def submit(self, jobs: Sequence[Job]) -> list[str]:
+        rows = [codec.encode_job(job) for job in jobs]
+        ids: list[str] = []
+        for batch in _bounded(rows):
+            answer = await self._store.run(SCRIPTS["submit"], self._keys.fixed, (pack(batch),))
+            ids += [job_id.decode() for job_id in answer]
+        return ids
+
+    # -- out --------------------------------------------------------------------------------------------
+
+    async def turn(self, settlements: Sequence[Settlement], want: int) -> Turn:
+        place, keys = self._place, self._keys
+        now = place.clock()
+        verdicts: list[SettleError | None] = [None] * len(settlements)
+        rows, positions = [], []
+        for position, settlement in enumerate(settlements):
+            if type(settlement.outcome) is not AlreadyMoved:
+                rows.append(codec.encode_settlement(settlement, place.profile))
+                positions.append(position)
+        self._turns += 1
+        receipt = f"{self._owner}:{self._turns}"
+        if want:
+            self._unanswered = receipt
+        refused, claimed, why, until = await self._store.run(
+            SCRIPTS["turn"],
+            (*keys.fixed, *[keys.lock(row[0]) for row in rows]),
+            (now, receipt, place.profile.lock_ms, want, pack(rows), *self._tail),
+        )
+        self._unanswered = None
+        for index, code, text in refused:
+            position = positions[index - 1]
+            job_id = settlements[position].claim.job.id
+            verdicts[position] = ERRORS[code](job_id, text.decode("utf-8", "replace"))
+        claims = [codec.decode_claim(row, place.queue, receipt, now) for row in claimed]
+        return Turn(verdicts, claims, Rest(Why(why.decode()), until or None))
+
+    @property
+    def unanswered(self) -> str | None:
+        return self._unanswered
+
+    async def wait(self, rest: Rest) -> None:
+        if rest.why is Why.LIMITED and rest.until is not None:
+            # the marker is left for when the limit has passed: taking it now would wake nobody
+            await asyncio.sleep(min(max(rest.until - self._place.clock(), 1) / 1000, LONGEST_BLOCK_S))
+            return
+        until = rest.until
+        give_up = self._place.clock() + int(LONGEST_BLOCK_S * 1000)
+        while True:
+            now = self._place.clock()
+            end = give_up if until is None else min(until, give_up)
+            if end <= now:
+                return
+            marker = await self._pop_marker(max((end - now) / 1000, SHORTEST_BLOCK_S))
+            if marker is None:
+                return
+            member, due = marker
+            if member == b"0":
+                return
+            # "1" tells when the earliest delayed job is due; it is ours to watch now
+            until = due if until is None else min(until, due)
+
+    async def _pop_marker(self, timeout: float) -> tuple[bytes, int] | None:
+        if self._blocking is None:
+            name = self._keys.connection_name(self._place.profile.name)
+            self._blocking = self._store.blocking(name, LONGEST_BLOCK_S)
+        try:
+            with translating(self._store.dialled):
+                self._wake_up_at_risk = True
+                answer = await self._blocking.execute_command("BZPOPMIN", self._keys.part("marker"), timeout)
+        except BaseException:
+            # the server may have handed the marker to a connection that nobody reads any more
+            await self._drop_blocking()
+            raise
+        self._wake_up_at_risk = False
+        return None if answer is None else (answer[1], int(float(answer[2])))
+
+    async def _drop_blocking(self) -> None:
+        client, self._blocking = self._blocking, None
+        if client is not None:
+            try:
+                await client.aclose(close_connection_pool=True)
+            except (StoreFault, OSError):
+                pass
+
+    # -- upkeep -----------------------------------------------------------------------------------------
+
+    async def extend(self, claims: Sequence[Claim]) -> Extension:
+        lost: list[Claim] = []
+        cancelled: list[Claim] = []
+        for start in range(0, len(claims), MOST_ROWS):
+            chunk = claims[start : start + MOST_ROWS]
+            gone, asked = await self._store.run(
+                SCRIPTS["extend"],
+                (*self._keys.fixed, *[self._keys.lock(claim.job.id) for claim in chunk]),
+                (self._place.profile.lock_ms, pack([(claim.job.id, claim.receipt) for claim in chunk])),
+            )
+            lost += [chunk[index - 1] for index in gone]
+            cancelled += [chunk[index - 1] for index in asked]
+        return Extension(lost, cancelled)
+
+    async def promote(self) -> int:
+        moved: int = await self._store.run(SCRIPTS["promote"], self._keys.fixed, (self._place.clock(),))
+        return moved
+
+    async def recover(self, owner: Any = None) -> Recovery:
+        now, profile = self._place.clock(), self._place.profile
+        if owner is None:
+            requeued = await self._store.run(
+                SCRIPTS["recover"], self._keys.fixed, (now, profile.max_stalls, profile.recover_ms)
+            )
+            return Recovery(requeued=[job_id.decode() for job_id in requeued])
+        rows = await self._store.run(SCRIPTS["adopt"], self._keys.fixed, (owner,))
+        if owner == self._unanswered:
+            self._unanswered = None
+        queue = self._place.queue
+        return Recovery(
+            [Claim(codec.decode_job(row[0], row[1], queue, codec.JobState.ACTIVE), owner) for row in rows]
+        )
+
+    async def close(self) -> None:
+        if self._wake_up_at_risk:
+            self._wake_up_at_risk = False
+            await self._store.run(SCRIPTS["rouse"], self._keys.fixed, ())
+        await self._drop_blocking()
+
+
+def _bounded(rows: list[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
+    """The rows in batches limited by count and bytes."""
+    batches: list[list[tuple[Any, ...]]] = []
+    size = MOST_BYTES
+    for row in rows:
+        length = len(row[2]) + len(row[3])
+        if size + length > MOST_BYTES or len(batches[-1]) == MOST_ROWS:
+            batches.append([])
+            size = 0
+        batches[-1].append(row)
+        size += length
+    return batches

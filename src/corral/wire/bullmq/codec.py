@@ -1,0 +1,342 @@
+"""Jobs and events to and from BullMQ's wire format."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from corral.core import payload
+from corral.core.event import EventKind, JobEvent
+from corral.core.job import Backoff, Claim, Job, JobOptions, JobState, Keep
+from corral.core.outcome import (
+    AlreadyMoved,
+    Cancelled,
+    Completed,
+    Dead,
+    Outcome,
+    Postponed,
+    Released,
+    Retry,
+    Settlement,
+    WaitingChildren,
+)
+from corral.core.ports import Profile
+from corral.errors import SettleFault
+
+SHORT_NAMES = {
+    "deduplication": "de",
+    "failParentOnFailure": "fpof",
+    "continueParentOnFailure": "cpof",
+    "ignoreDependencyOnFailure": "idof",
+    "keepLogs": "kl",
+    "removeDependencyOnFailure": "rdof",
+}
+LONG_NAMES = {short: long for long, short in SHORT_NAMES.items()}
+
+STATES = {
+    "wait": JobState.WAITING,
+    "waiting": JobState.WAITING,
+    "paused": JobState.WAITING,
+    "prioritized": JobState.WAITING,
+    "waiting-children": JobState.WAITING,
+    "delayed": JobState.DELAYED,
+    "active": JobState.ACTIVE,
+    "completed": JobState.COMPLETED,
+    "failed": JobState.DEAD,
+}
+
+RECENT_MS = 1000
+"""A job that ran no longer than this still lies near the head of the active list."""
+
+
+# -- options ------------------------------------------------------------------------------------------------
+
+
+def encode_options(options: JobOptions, job_id: str) -> dict[str, Any]:
+    """The options as they stand in a job's `opts` field."""
+    wire: dict[str, Any] = {"attempts": options.attempts}
+    if options.backoff is not None:
+        wire["backoff"] = _encode_backoff(options.backoff)
+    if options.delay:
+        wire["delay"] = options.delay
+    if options.priority:
+        wire["priority"] = options.priority
+    if options.lifo:
+        wire["lifo"] = True
+    if job_id:
+        wire["jobId"] = job_id
+    if options.keep_logs is not None:
+        wire["kl"] = options.keep_logs
+    if options.keep_completed is not None:
+        wire["removeOnComplete"] = _encode_keep(options.keep_completed)
+    if options.keep_dead is not None:
+        wire["removeOnFail"] = _encode_keep(options.keep_dead)
+    for name, value in options.extra.items():
+        if name == "telemetry":
+            wire.update(_encode_telemetry(value))
+        else:
+            wire[SHORT_NAMES.get(name, name)] = value
+    return wire
+
+
+def _encode_backoff(backoff: Backoff) -> dict[str, Any]:
+    wire: dict[str, Any] = {"type": backoff.kind, "delay": backoff.delay}
+    if backoff.jitter:
+        wire["jitter"] = backoff.jitter
+    return wire
+
+
+def _encode_keep(keep: Keep) -> bool | int | dict[str, int]:
+    if keep.age is not None:
+        return {"age": keep.age} if keep.count is None else {"age": keep.age, "count": keep.count}
+    if keep.count is None:
+        return False
+    return True if keep.count == 0 else keep.count
+
+
+def _encode_telemetry(telemetry: Mapping[str, Any]) -> dict[str, Any]:
+    names = {"metadata": "tm", "omitContext": "omc"}
+    return {names[name]: value for name, value in telemetry.items() if name in names}
+
+
+@lru_cache(maxsize=4096)
+def decode_options(raw: bytes) -> JobOptions:
+    """The options in a job's `opts` field; jobs of one kind share them, so they are read once."""
+    wire = payload.decode(raw)
+    if not isinstance(wire, dict):
+        wire = {}
+    backoff = wire.pop("backoff", None)
+    extra = {LONG_NAMES.get(name, name): value for name, value in wire.items() if name not in _OWN_OPTIONS}
+    return JobOptions(
+        priority=_number(wire.get("priority")),
+        delay=_number(wire.get("delay")),
+        attempts=_number(wire.get("attempts")),
+        backoff=_decode_backoff(backoff),
+        keep_completed=_decode_keep(wire.get("removeOnComplete")),
+        keep_dead=_decode_keep(wire.get("removeOnFail")),
+        lifo=bool(wire.get("lifo")),
+        keep_logs=wire.get("kl") or None,
+        extra=extra,
+    )
+
+
+_OWN_OPTIONS = frozenset(
+    {"priority", "delay", "attempts", "removeOnComplete", "removeOnFail", "lifo", "kl", "jobId"}
+)
+
+
+def _number(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _decode_backoff(wire: Any) -> Backoff | None:
+    if isinstance(wire, int | float) and not isinstance(wire, bool):
+        return Backoff("fixed", int(wire))
+    if not isinstance(wire, dict):
+        return None
+    return Backoff(
+        str(wire.get("type", "fixed")), _number(wire.get("delay")), float(wire.get("jitter") or 0.0)
+    )
+
+
+def _decode_keep(wire: Any) -> Keep | None:
+    match wire:
+        case None:
+            return None
+        case bool():
+            return Keep(count=0) if wire else Keep()
+        case int() | float():
+            return Keep(count=int(wire)) if wire >= 0 else Keep()
+        case dict():
+            return Keep(count=wire.get("count"), age=wire.get("age"))
+    return None
+
+
+# -- jobs ---------------------------------------------------------------------------------------------------
+
+
+def encode_job(job: Job) -> tuple[str, str, bytes, bytes, int, int, int, bool]:
+    """A row for the submit script; refuses what is too large."""
+    options = job.options
+    data = payload.encode(job.data, "data")
+    opts = _encoded_options(options, job.id)
+    payload.check_size(data, opts)
+    return (job.id, job.name, data, opts, job.created_at, options.delay, options.priority, options.lifo)
+
+
+def _encoded_options(options: JobOptions, job_id: str) -> bytes:
+    return payload.encode(encode_options(options, job_id), "options")
+
+
+def decode_job(
+    job_id: bytes | str,
+    flat: Sequence[bytes],
+    queue: str,
+    state: JobState | None = None,
+    claimed_at: int | None = None,
+) -> Job:
+    """A job from the fields of its hash; `claimed_at` where they are those from just before a claim."""
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    take = fields.pop
+    take(b"delay", None)
+    take(b"priority", None)
+    attempt = take(b"atm", None)
+    attempt = take(b"attemptsMade", None) or attempt
+    reason, result = take(b"failedReason", None), take(b"returnvalue", None)
+    # a job that failed and then succeeded keeps its old reason on the wire; a Job shows only how it ended
+    if state is JobState.COMPLETED:
+        reason = None
+    trace = take(b"stacktrace", None)
+    worker, doomed, progress = take(b"pb", None), take(b"defa", None), take(b"progress", None)
+    started, finished = take(b"processedOn", None), take(b"finishedOn", None)
+    starts = int(take(b"ats", 0))
+    if claimed_at is not None:
+        started, starts = claimed_at, starts + 1
+    return Job(
+        id=job_id if isinstance(job_id, str) else job_id.decode(),
+        name=take(b"name", b"").decode("utf-8", "replace"),
+        data=payload.decode(take(b"data", b"{}")),
+        queue=queue,
+        options=decode_options(take(b"opts", b"{}")),
+        state=state,
+        attempt=int(attempt or 0),
+        starts=starts,
+        stalls=int(take(b"stc", 0)),
+        created_at=int(take(b"timestamp", 0)),
+        started_at=int(started) if started else None,
+        finished_at=int(finished) if finished else None,
+        progress=None if progress is None else payload.decode(progress),
+        result=None if result is None else payload.decode(result),
+        reason=None if reason is None else reason.decode("utf-8", "replace"),
+        trace=() if trace is None else _decode_trace(trace),
+        worker=None if worker is None else worker.decode("utf-8", "replace"),
+        doomed=None if doomed is None else doomed.decode("utf-8", "replace"),
+        extra={name.decode(): value for name, value in fields.items()} if fields else {},
+    )
+
+
+def _decode_trace(raw: bytes) -> tuple[str, ...]:
+    traces = payload.decode(raw)
+    return tuple(map(str, traces)) if isinstance(traces, list) else ()
+
+
+# -- settlements --------------------------------------------------------------------------------------------
+
+
+def encode_settlement(settlement: Settlement, profile: Profile) -> tuple[Any, ...]:
+    """A row for the turn script (lua/parts/settling.lua names its columns)."""
+    claim, outcome, at = settlement.claim, settlement.outcome, settlement.at
+    job = claim.job
+    options = job.options
+    started = job.started_at
+    recent = started is not None and at - started < RECENT_MS
+    # the usual case first: this runs once for every job
+    if type(outcome) is Completed:
+        count, age = _kept(options.keep_completed, profile.keep_completed)
+        return (job.id, claim.receipt, "completed", at, job.attempt + 1, outcome.result, count, age, b"",
+                options.attempts, 0, options.lifo, recent)
+    verb, value, delay, trace = _failure(outcome, job)
+    count, age = _kept(options.keep_dead, profile.keep_dead)
+    return (job.id, claim.receipt, verb, at, job.attempt + 1, value, count, age, trace,
+            options.attempts, delay, options.lifo, recent)
+
+
+def _failure(outcome: Outcome, job: Job) -> tuple[str, str, int, bytes]:
+    """(verb, reason, delay, traces) of an attempt that did not complete."""
+    match outcome:
+        case Retry(delay=0, reason=reason, trace=trace):
+            return "waiting", reason, 0, _traces(job, trace)
+        case Retry(delay=delay, reason=reason, trace=trace):
+            return "delayed", reason, delay, _traces(job, trace)
+        case Dead(reason=reason, trace=trace):
+            return "failed", reason, 0, _traces(job, trace)
+        case Cancelled(reason=reason):
+            return "failed", reason, 0, _traces(job, "")
+        case Postponed(delay=delay):
+            return "postponed", "", delay, b""
+        case Released():
+            return "released", "", 0, b""
+        case Completed() | WaitingChildren() | AlreadyMoved():
+            raise SettleFault(job.id, f"cannot settle {type(outcome).__name__} here")
+
+
+def _traces(job: Job, trace: str) -> bytes:
+    """Every attempt's trace so far, the newest last, as many as the job wants kept."""
+    traces = [*job.trace, trace] if trace else list(job.trace)
+    limit = job.options.extra.get("stackTraceLimit")
+    if isinstance(limit, int):
+        traces = traces[-limit:] if limit else []
+    return orjson.dumps([text.encode("utf-8", "replace").decode() for text in traces])
+
+
+def _kept(asked: Keep | None, default: Keep | None) -> tuple[int, int | bool]:
+    """(count, seconds): -1 keeps all, False has no age."""
+    keep = asked or default
+    if keep is None:
+        return -1, False
+    return (-1 if keep.count is None else keep.count), (False if keep.age is None else keep.age)
+
+
+def decode_claim(row: Sequence[Any], queue: str, receipt: str, now: int) -> Claim:
+    """A claim from the id and fields the turn script answers with."""
+    return Claim(decode_job(row[0], row[1], queue, JobState.ACTIVE, now), receipt)
+
+
+# -- events -------------------------------------------------------------------------------------------------
+
+
+def decode_events(
+    entries: Sequence[tuple[bytes, Sequence[bytes]]], room: str, queue: str, before: Sequence[bytes] = ()
+) -> list[JobEvent]:
+    """Entries of the queue's event stream; `before` are the fields of the entry just before the first.
+
+    The wire has no word for a retry: a job that is delayed without having been added in the entry before,
+    or waiting again straight from active, is being retried.
+    """
+    events = []
+    last = _fields(before)
+    for entry_id, flat in entries:
+        fields = _fields(flat)
+        events.append(_decode_event(entry_id, dict(fields), last, room, queue))
+        last = fields
+    return events
+
+
+def _fields(flat: Sequence[bytes]) -> dict[str, bytes]:
+    return {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _decode_event(
+    entry_id: bytes, fields: dict[str, bytes], last: dict[str, bytes], room: str, queue: str
+) -> JobEvent:
+    kind = fields.pop("event", b"").decode("utf-8", "replace")
+    previous, job_id = fields.pop("prev", None), fields.pop("jobId", None)
+    name, attempt = fields.pop("name", None), fields.pop("attemptsMade", None)
+    if kind == "failed":
+        kind = EventKind.DEAD
+    elif kind == "delayed":
+        was_added = last.get("event") == b"added" and last.get("jobId") == job_id
+        kind = EventKind.DELAYED if was_added else EventKind.RETRY
+    elif kind == "waiting" and previous == b"active":
+        kind = EventKind.RETRY
+    return JobEvent(
+        id=entry_id.decode(),
+        room=room,
+        queue=queue,
+        at=int(entry_id.split(b"-")[0]),
+        kind=kind,
+        job_id=None if job_id is None else job_id.decode("utf-8", "replace"),
+        name=None if name is None else name.decode("utf-8", "replace"),
+        attempt=None if attempt is None else int(attempt),
+        previous=None if previous is None else previous.decode("utf-8", "replace"),
+        data={key: _event_value(key, value) for key, value in fields.items()} or None,
+    )
+
+
+def _event_value(key: str, value: bytes) -> Any:
+    if key in ("returnvalue", "data"):
+        return payload.decode(value)
+    if key in ("delay", "count") and value.isdigit():
+        return int(value)
+    return value.decode("utf-8", "replace")

@@ -1,0 +1,35 @@
+"""The BullMQ room's EventLog, over the queue's event stream."""
+
+from collections.abc import AsyncIterator
+
+from corral.core.event import Extent, JobEvent
+from corral.store import streams
+from corral.wire.bullmq import NAME, codec
+from corral.wire.bullmq.keys import Keys
+from corral.wire.place import Place
+
+
+class BullmqEventLog:
+    """What happened in one queue."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._stream = Keys(place.namespace, place.queue).part("events")
+
+    async def range(self, after: str = "-", count: int = 1000) -> list[JobEvent]:
+        store = self._place.store
+        entries = await streams.read_range(store, self._stream, after, count)
+        if not entries:
+            return []
+        before = await streams.entry_before(store, self._stream, entries[0][0])
+        return codec.decode_events(entries, NAME, self._place.queue, before)
+
+    async def tail(self, after: str = "$") -> AsyncIterator[JobEvent]:
+        before: list[bytes] = []
+        async for entries in streams.follow(self._place.store, self._stream, after):
+            for event in codec.decode_events(entries, NAME, self._place.queue, before):
+                yield event
+            before = entries[-1][1]
+
+    async def extent(self) -> Extent:
+        return await streams.extent(self._place.store, self._stream)

@@ -1,0 +1,55 @@
+"""Key names of one queue, as BullMQ spells them."""
+
+from base64 import b64encode
+
+FIXED = (
+    "wait",
+    "paused",
+    "prioritized",
+    "delayed",
+    "active",
+    "completed",
+    "failed",
+    "stalled",
+    "stalled-check",
+    "limiter",
+    "meta",
+    "id",
+    "marker",
+    "events",
+    "pc",
+    "cancelling",
+)
+"""The parts every script declares, in this order; `cancelling` is ours, the rest is the contract's."""
+
+
+class Keys:
+    """The names of one queue's keys.
+
+    >>> Keys("bull", "mail").job("7")
+    'bull:mail:7'
+    """
+
+    def __init__(self, namespace: str, queue: str) -> None:
+        self.namespace = namespace
+        self.queue = queue
+        self.prefix = f"{namespace}:{queue}:"
+        self.fixed = tuple(self.prefix + part for part in FIXED)
+
+    def part(self, name: str) -> str:
+        """One of the queue's own keys: `part("wait")`."""
+        return self.prefix + name
+
+    def job(self, job_id: str) -> str:
+        return self.prefix + job_id
+
+    def lock(self, job_id: str) -> str:
+        return f"{self.prefix}{job_id}:lock"
+
+    def logs(self, job_id: str) -> str:
+        return f"{self.prefix}{job_id}:logs"
+
+    def connection_name(self, worker: str = "") -> str:
+        """What a worker's blocking connection is called, so that tools can list workers."""
+        base = f"{self.namespace}:{b64encode(self.queue.encode()).decode()}"
+        return f"{base}:w:{worker}" if worker else base

@@ -1,0 +1,20 @@
+-- cancel: remove jobs that have not started, and ask the holders of active ones to end them.
+-- KEYS     keys.fixed
+-- ARGV     id, …
+-- Returns  [id, …] that were removed or whose holder will be asked
+-- use queue
+-- use removal
+local state = queue_state()
+local done = {}
+for _, id in ipairs(ARGV) do
+  local job = PREFIX .. id
+  if call("EXISTS", job) == 1 and not call("ZSCORE", COMPLETED, id) and not call("ZSCORE", FAILED, id) then
+    if call("EXISTS", job .. ":lock") == 1 then
+      call("SADD", CANCELLING, id)
+      done[#done + 1] = id
+    elseif remove_job(id, state) then
+      done[#done + 1] = id
+    end
+  end
+end
+return done

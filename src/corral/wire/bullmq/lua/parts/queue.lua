@@ -1,0 +1,79 @@
+-- The fixed keys every verb of this room declares, in one order (keys.fixed), and words all verbs share.
+--
+--   wait, paused   LIST   ids, next to run at the right end      completed, failed  ZSET  id by finish ms
+--   prioritized    ZSET   id by priority * 2^32 + pc             stalled            SET   suspects of the last sweep
+--   delayed        ZSET   id by due ms * 4096 + n                marker             ZSET  "0" wake now, "1" wake at ms
+--   active         LIST   ids, last claimed at the left end      events             STREAM
+--   <id>           HASH   the job            <id>:lock  STRING receipt            <id>:logs  LIST
+local call = redis.call
+local WAIT, PAUSED, PRIORITIZED, DELAYED, ACTIVE, COMPLETED, FAILED, STALLED, STALLED_CHECK,
+      LIMITER, META, ID, MARKER, EVENTS, PRIORITY_COUNTER, CANCELLING = unpack(KEYS, 1, 16)
+local PREFIX = string.sub(META, 1, -5)
+local FIXED = 16
+
+-- What meta says of the queue: where new work goes, and whether a waiting worker may be woken.
+local function queue_state()
+  local row = call("HMGET", META, "paused", "concurrency", "max", "duration", "opts.maxLenEvents")
+  local state = {
+    paused = row[1] ~= false,
+    concurrency = tonumber(row[2]),
+    max = tonumber(row[3]),
+    duration = tonumber(row[4]),
+    kept_events = row[5],
+  }
+  state.target = state.paused and PAUSED or WAIT
+  return state
+end
+
+-- Is the queue paused, or as busy as it may be?
+local function is_blocked(state)
+  if state.paused then return true end
+  return state.concurrency ~= nil and call("LLEN", ACTIVE) >= state.concurrency
+end
+
+-- How many events are kept; the default is written down, as every client of this contract does.
+local function kept_events(state)
+  if not state.kept_events then
+    state.kept_events = "10000"
+    call("HSET", META, "opts.maxLenEvents", state.kept_events)
+  end
+  return state.kept_events
+end
+
+local function wake(blocked)
+  if not blocked then call("ZADD", MARKER, 0, "0") end
+end
+
+-- Wake a worker when the earliest delayed job is due.
+local function wake_when_due()
+  local first = call("ZRANGE", DELAYED, 0, 0, "WITHSCORES")
+  if first[2] then call("ZADD", MARKER, tonumber(first[2]) / 4096, "1") end
+end
+
+local function next_due()
+  local first = call("ZRANGE", DELAYED, 0, 0, "WITHSCORES")
+  return first[2] and math.floor(tonumber(first[2]) / 4096) or 0
+end
+
+-- A place among the delayed: after those of the same millisecond, as far as 12 bits reach.
+local function delayed_score(due)
+  local lowest, highest = due * 4096, due * 4096 + 4095
+  local last = call("ZREVRANGEBYSCORE", DELAYED, highest, lowest, "WITHSCORES", "LIMIT", 0, 1)
+  if last[2] then return math.min(tonumber(last[2]) + 1, highest) end
+  return lowest
+end
+
+local function delay_job(id, due)
+  call("ZADD", DELAYED, delayed_score(due), id)
+  call("XADD", EVENTS, "*", "event", "delayed", "jobId", id, "delay", due)
+  wake_when_due()
+end
+
+local function priority_score(priority)
+  return priority * 4294967296 + call("INCR", PRIORITY_COUNTER) % 4294967296
+end
+
+local function remove_keys(job)
+  return call("DEL", job, job .. ":logs", job .. ":dependencies", job .. ":processed",
+              job .. ":failed", job .. ":unsuccessful")
+end

@@ -1,0 +1,28 @@
+-- retry: put ended jobs back in the queue.
+-- KEYS     keys.fixed
+-- ARGV[1]  msgpack [[id, is lifo], …]
+-- Returns  [id, …] that were put back
+-- use queue
+local state = queue_state()
+local done = {}
+for _, row in ipairs(cmsgpack.unpack(ARGV[1])) do
+  local id = row[1]
+  local job = PREFIX .. id
+  local previous, field
+  if call("EXISTS", job) == 1 then
+    if call("ZREM", FAILED, id) == 1 then
+      previous, field = "failed", "failedReason"
+    elseif call("ZREM", COMPLETED, id) == 1 then
+      previous, field = "completed", "returnvalue"
+    end
+  end
+  if previous then
+    call("HDEL", job, "finishedOn", "processedOn", field)
+    call(row[2] and "RPUSH" or "LPUSH", state.target, id)
+    wake(is_blocked(state))
+    call("XADD", EVENTS, "MAXLEN", "~", kept_events(state), "*", "event", "waiting", "jobId", id,
+         "prev", previous)
+    done[#done + 1] = id
+  end
+end
+return done

@@ -1,0 +1,29 @@
+-- turn: settle a batch of claims, then claim as many again as asked.
+-- KEYS     keys.fixed, then the lock of each settled job, in order
+-- ARGV[1]  now ms   ARGV[2] receipt   ARGV[3] lock ms   ARGV[4] want
+-- ARGV[5]  msgpack [settlement row, …] (parts/settling)
+-- ARGV[6]  worker name or ""   ARGV[7] limit count or ""   ARGV[8] limit ms or ""
+-- ARGV[9]  metrics points or ""   ARGV[10] most bytes of job fields in one answer
+-- Returns  [[position, code, text], …] of what was not settled, [[id, fields], …], why, until ms
+-- use queue
+-- use claiming
+-- use settling
+local now, want = tonumber(ARGV[1]), tonumber(ARGV[4])
+local rows = cmsgpack.unpack(ARGV[5])
+local state = queue_state()
+
+local refused, ended = {}, false
+if #rows > 0 then refused, ended = settle_all(rows, state, tonumber(ARGV[9])) end
+
+local claims, why, till = {}, "satisfied", 0
+if want > 0 then
+  claims, why, till = claim(want, now, ARGV[2], ARGV[3], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]),
+                            tonumber(ARGV[10]), state)
+end
+
+-- the last job has ended and nothing follows: say so, unless something is known to come
+if ended and #claims == 0 and (want == 0 or (why == "drained" and till == 0))
+   and call("LLEN", WAIT) == 0 and call("LLEN", ACTIVE) == 0 and call("ZCARD", PRIORITIZED) == 0 then
+  call("XADD", EVENTS, "*", "event", "drained")
+end
+return {refused, claims, why, till}
