@@ -53,6 +53,10 @@ class Store:
             client_name=name, single_connection_client=True, socket_timeout=block_s + self._answer_timeout
         )
 
+    def line(self, name: str, block_s: float) -> "Line":
+        """A connection of its own, named `name`, for calls that block up to `block_s`."""
+        return Line(self, name, block_s)
+
     async def call(self, *command: Any) -> Any:
         """The answer to one plain command."""
         with translating(self.dialled):
@@ -79,6 +83,33 @@ class Store:
     async def close(self) -> None:
         """Close every connection; a server that is away already is not an error."""
         await _quietly(self.client)
+
+
+class Line:
+    """A connection for one caller's blocking calls; opened when first used."""
+
+    def __init__(self, store: Store, name: str, block_s: float) -> None:
+        self._store = store
+        self._name = name
+        self._block_s = block_s
+        self._client: Redis | None = None
+
+    async def call(self, *command: Any) -> Any:
+        """The answer to one command; a call that fails or is cancelled leaves the line hung up."""
+        if self._client is None:
+            self._client = self._store.blocking(self._name, self._block_s)
+        try:
+            with translating(self._store.dialled):
+                return await _execute(self._client, *command)
+        except BaseException:
+            await self.hang_up()
+            raise
+
+    async def hang_up(self) -> None:
+        """Close the connection; the next call opens another."""
+        client, self._client = self._client, None
+        if client is not None:
+            await _quietly(client)
 
 
 async def _quietly(client: Redis) -> None:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from corral.core.event import Extent
 from corral.errors import StoreFault, StoreRefused
 from corral.store.connect import Reconnect, Store
-from corral.store.faults import translating
 
 BLOCK_MS = 5000
 PAGE = 1000
@@ -50,15 +49,12 @@ async def follow(store: Store, stream: str, after: str) -> AsyncIterator[list[En
     position = (await extent(store, stream)).last or "0-0" if after == "$" else after
     if position == "-":
         position = "0-0"
-    client = store.blocking("corral:tail", BLOCK_MS / 1000)
+    line = store.line("corral:tail", BLOCK_MS / 1000)
     reconnect, tries = Reconnect(), 0
     try:
         while True:
             try:
-                with translating(store.dialled):
-                    answer = await client.execute_command(
-                        "XREAD", "COUNT", PAGE, "BLOCK", BLOCK_MS, "STREAMS", stream, position
-                    )
+                answer = await line.call("XREAD", "COUNT", PAGE, "BLOCK", BLOCK_MS, "STREAMS", stream, position)
                 tries = 0
             except StoreRefused:
                 raise
@@ -71,4 +67,4 @@ async def follow(store: Store, stream: str, after: str) -> AsyncIterator[list[En
                 position = entries[-1][0].decode()
                 yield entries
     finally:
-        await client.aclose(close_connection_pool=True)
+        await line.hang_up()

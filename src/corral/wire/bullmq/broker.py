@@ -6,9 +6,8 @@ from typing import Any
 from uuid import uuid4
 
 import msgpack
-from redis.asyncio import Redis
 
-from corral.core.job import Claim, Job
+from corral.core.job import Claim, Job, JobState
 from corral.core.outcome import AlreadyMoved, Settlement
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
 from corral.errors import (
@@ -20,9 +19,7 @@ from corral.errors import (
     PendingChildren,
     SettleError,
     SettleFault,
-    StoreFault,
 )
-from corral.store.faults import translating
 from corral.store.scripts import Scripts
 from corral.wire.bullmq import codec
 from corral.wire.bullmq.keys import Keys
@@ -58,7 +55,7 @@ class BullmqBroker:
         self._owner = str(uuid4())
         self._turns = 0
         self._unanswered: str | None = None
-        self._blocking: Redis | None = None
+        self._line = self._store.line(self._keys.connection_name(place.profile.name), LONGEST_BLOCK_S)
         self._wake_up_at_risk = False
         profile = place.profile
         limit = profile.limit
@@ -134,27 +131,11 @@ class BullmqBroker:
             until = due if until is None else min(until, due)
 
     async def _pop_marker(self, timeout: float) -> tuple[bytes, int] | None:
-        if self._blocking is None:
-            name = self._keys.connection_name(self._place.profile.name)
-            self._blocking = self._store.blocking(name, LONGEST_BLOCK_S)
-        try:
-            with translating(self._store.dialled):
-                self._wake_up_at_risk = True
-                answer = await self._blocking.execute_command("BZPOPMIN", self._keys.part("marker"), timeout)
-        except BaseException:
-            # the server may have handed the marker to a connection that nobody reads any more
-            await self._drop_blocking()
-            raise
+        # until the answer is here, the server may have handed the marker to a line nobody reads any more
+        self._wake_up_at_risk = True
+        answer = await self._line.call("BZPOPMIN", self._keys.part("marker"), timeout)
         self._wake_up_at_risk = False
         return None if answer is None else (answer[1], int(float(answer[2])))
-
-    async def _drop_blocking(self) -> None:
-        client, self._blocking = self._blocking, None
-        if client is not None:
-            try:
-                await client.aclose(close_connection_pool=True)
-            except (StoreFault, OSError):
-                pass
 
     # -- upkeep -----------------------------------------------------------------------------------------
 
@@ -188,14 +169,14 @@ class BullmqBroker:
             self._unanswered = None
         queue = self._place.queue
         return Recovery(
-            [Claim(codec.decode_job(row[0], row[1], queue, codec.JobState.ACTIVE), owner) for row in rows]
+            [Claim(codec.decode_job(row[0], row[1], queue, JobState.ACTIVE), owner) for row in rows]
         )
 
     async def close(self) -> None:
         if self._wake_up_at_risk:
             self._wake_up_at_risk = False
             await self._store.run(SCRIPTS["rouse"], self._keys.fixed, ())
-        await self._drop_blocking()
+        await self._line.hang_up()
 
 
 def _bounded(rows: list[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:

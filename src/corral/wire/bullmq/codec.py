@@ -192,7 +192,7 @@ def decode_job(
     started, finished = take(b"processedOn", None), take(b"finishedOn", None)
     starts = int(take(b"ats", 0))
     if claimed_at is not None:
-        started, starts = claimed_at, starts + 1
+        starts += 1
     return Job(
         id=job_id if isinstance(job_id, str) else job_id.decode(),
         name=take(b"name", b"").decode("utf-8", "replace"),
@@ -204,7 +204,7 @@ def decode_job(
         starts=starts,
         stalls=int(take(b"stc", 0)),
         created_at=int(take(b"timestamp", 0)),
-        started_at=int(started) if started else None,
+        started_at=claimed_at or (int(started) if started else None),
         finished_at=int(finished) if finished else None,
         progress=None if progress is None else payload.decode(progress),
         result=None if result is None else payload.decode(result),

@@ -85,7 +85,8 @@ class BullmqInspector:
             client = dict(field.partition("=")[::2] for field in line.split(" "))
             name = client.get("name", "")
             if name == unnamed or name.startswith(f"{unnamed}:w:"):
-                found.append(WorkerInfo(name=name[len(unnamed) + 3 :], address=client.get("addr"), extra=client))
+                shown = name[len(unnamed) + 3 :]
+                found.append(WorkerInfo(name=shown, address=client.get("addr"), extra=client))
         return found
 
     async def is_paused(self) -> bool:

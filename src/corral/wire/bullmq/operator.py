@@ -30,7 +30,8 @@ class BullmqOperator:
         await self._place.store.run(SCRIPTS["pause"], self._keys.fixed, ("resumed",))
 
     async def retry(self, job_ids: Sequence[str]) -> list[str]:
-        options = await self._place.store.pipe([("HGET", self._keys.job(job_id), "opts") for job_id in job_ids])
+        reads = [("HGET", self._keys.job(job_id), "opts") for job_id in job_ids]
+        options = await self._place.store.pipe(reads)
         rows = [
             (job_id, codec.decode_options(raw).lifo)
             for job_id, raw in zip(job_ids, options, strict=True)
@@ -59,7 +60,8 @@ class BullmqOperator:
 
     async def set_limit(self, limit: Limit | None) -> None:
         """At most so many claims in a time, for the whole queue; None lifts it."""
-        await self._set({"max": limit and limit.count, "duration": limit and limit.duration})
+        count, duration = (limit.count, limit.duration) if limit else (None, None)
+        await self._set({"max": count, "duration": duration})
 
     async def hold(self, duration_ms: int) -> None:
         """No claims for so long, where a limit is set."""

@@ -11,9 +11,12 @@ from corral.wire.bullmq.keys import Keys
 from corral.wire.place import Place
 
 RESERVED = frozenset(
-    "active added cleaned completed deduplicated debounced delayed drained duplicated error failed paused progress "
-    "removed resumed retries-exhausted stalled waiting waiting-children".split()
-)
+    {
+        "active", "added", "cleaned", "completed", "debounced", "deduplicated", "delayed", "drained",
+        "duplicated", "error", "failed", "paused", "progress", "removed", "resumed", "retries-exhausted",
+        "stalled", "waiting", "waiting-children",
+    }
+)  # fmt: skip
 """Event names the contract gives a meaning to."""
 
 
