@@ -54,7 +54,9 @@ async def follow(store: Store, stream: str, after: str) -> AsyncIterator[list[En
     try:
         while True:
             try:
-                answer = await line.call("XREAD", "COUNT", PAGE, "BLOCK", BLOCK_MS, "STREAMS", stream, position)
+                answer = await line.call(
+                    "XREAD", "COUNT", PAGE, "BLOCK", BLOCK_MS, "STREAMS", stream, position
+                )
                 tries = 0
             except StoreRefused:
                 raise

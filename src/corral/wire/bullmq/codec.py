@@ -225,7 +225,10 @@ def _decode_trace(raw: bytes) -> tuple[str, ...]:
 
 
 def encode_settlement(settlement: Settlement, profile: Profile) -> tuple[Any, ...]:
-    """A row for the turn script (lua/parts/settling.lua names its columns)."""
+    """A row for the turn script (lua/parts/settling.lua names its columns).
+
+    Times travel as text: Lua writes them back unread, and formatting a number there costs more.
+    """
     claim, outcome, at = settlement.claim, settlement.outcome, settlement.at
     job = claim.job
     options = job.options
@@ -234,11 +237,11 @@ def encode_settlement(settlement: Settlement, profile: Profile) -> tuple[Any, ..
     # the usual case first: this runs once for every job
     if type(outcome) is Completed:
         count, age = _kept(options.keep_completed, profile.keep_completed)
-        return (job.id, claim.receipt, "completed", at, job.attempt + 1, outcome.result, count, age, b"",
+        return (job.id, claim.receipt, "completed", str(at), job.attempt + 1, outcome.result, count, age, b"",
                 options.attempts, 0, options.lifo, recent)
     verb, value, delay, trace = _failure(outcome, job)
     count, age = _kept(options.keep_dead, profile.keep_dead)
-    return (job.id, claim.receipt, verb, at, job.attempt + 1, value, count, age, trace,
+    return (job.id, claim.receipt, verb, str(at), job.attempt + 1, value, count, age, trace,
             options.attempts, delay, options.lifo, recent)
 
 

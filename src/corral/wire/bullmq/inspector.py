@@ -4,6 +4,7 @@ from typing import Any
 
 from corral.core.job import Job, JobState
 from corral.core.ports import WorkerInfo
+from corral.store.connect import Store
 from corral.wire.bullmq import codec
 from corral.wire.bullmq.broker import SCRIPTS
 from corral.wire.bullmq.keys import Keys
@@ -91,3 +92,20 @@ class BullmqInspector:
 
     async def is_paused(self) -> bool:
         return bool(await self._place.store.call("HEXISTS", self._keys.part("meta"), "paused"))
+
+
+async def bullmq_queues(store: Store, namespace: str) -> list[str]:
+    """Names of the queues under a namespace: each has a meta key."""
+    pattern = f"{_literal(namespace)}:*:meta"
+    found: set[str] = set()
+    cursor = b"0"
+    while True:
+        cursor, keys = await store.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000, "TYPE", "hash")
+        found |= {key[len(namespace) + 1 : -len(":meta")].decode("utf-8", "replace") for key in keys}
+        if cursor == b"0":
+            return sorted(found)
+
+
+def _literal(text: str) -> str:
+    """The text as a pattern that matches only itself."""
+    return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in text)

@@ -3,16 +3,13 @@
 -- ARGV[1]  now ms   ARGV[2] most stalls a job may have   ARGV[3] ms until the next sweep may run
 -- Returns  [id, …] put back; one stalled too often will fail when it is claimed
 -- use queue
+-- use leaving
 local TOO_OFTEN = "job stalled more than allowable limit"
 
 if call("EXISTS", STALLED_CHECK) == 1 then return {} end
 call("SET", STALLED_CHECK, ARGV[1], "PX", ARGV[3])
 local state = queue_state()
 call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
-
-local function in_chunks(list, size, use)
-  for from = 1, #list, size do use(from, math.min(from + size - 1, #list)) end
-end
 
 -- Which suspects have no lock?
 local function unlocked(suspects)
@@ -27,19 +24,6 @@ local function unlocked(suspects)
   return found
 end
 
--- Take ids out of active in one pass, however many there are; which of them were there.
-local function leave_active(gone)
-  local kept, left = {}, {}
-  for _, id in ipairs(call("LRANGE", ACTIVE, 0, -1)) do
-    if gone[id] then left[id] = true else kept[#kept + 1] = id end
-  end
-  if next(left) then
-    call("DEL", ACTIVE)
-    in_chunks(kept, 5000, function(from, to) call("RPUSH", ACTIVE, unpack(kept, from, to)) end)
-  end
-  return left
-end
-
 local function is_scheduled(job)
   local fine, opts = pcall(cjson.decode, call("HGET", job, "opts") or "{}")
   return fine and type(opts) == "table" and opts["repeat"] ~= nil and opts["repeat"] ~= cjson.null
@@ -49,7 +33,8 @@ local suspects = call("SMEMBERS", STALLED)
 local requeued = {}
 if #suspects > 0 then
   call("DEL", STALLED)
-  local left = leave_active(unlocked(suspects))
+  local active = call("LRANGE", ACTIVE, 0, -1)
+  local left = leave_together(active, unlocked(suspects))
   for _, id in ipairs(suspects) do
     local job = PREFIX .. id
     if left[id] and string.sub(id, 1, 2) ~= "0:" and call("EXISTS", job) == 1 then

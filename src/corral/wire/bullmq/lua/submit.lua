@@ -18,7 +18,7 @@ for i, row in ipairs(rows) do
   local job = PREFIX .. id
   ids[i] = id
   if given and call("EXISTS", job) == 1 then
-    call("XADD", EVENTS, "MAXLEN", "~", kept, "*", "event", "duplicated", "jobId", id)
+    call("XADD", EVENTS, "*", "event", "duplicated", "jobId", id)
   else
     call("HSET", job, "name", row[2], "data", row[3], "opts", row[4], "timestamp", row[5],
          "delay", delay, "priority", priority)
@@ -34,7 +34,7 @@ for i, row in ipairs(rows) do
       else
         back[#back + 1] = id
       end
-      call("XADD", EVENTS, "MAXLEN", "~", kept, "*", "event", "waiting", "jobId", id)
+      call("XADD", EVENTS, "*", "event", "waiting", "jobId", id)
     end
   end
 end
@@ -43,4 +43,5 @@ end
 if #back > 0 then call("LPUSH", state.target, unpack(back)) end
 if #front > 0 then call("RPUSH", state.target, unpack(front)) end
 if claimable then wake(blocked) end
+call("XTRIM", EVENTS, "MAXLEN", "~", kept)
 return ids

@@ -8,7 +8,7 @@
 -- use queue
 -- use claiming
 -- use settling
-local now, want = tonumber(ARGV[1]), tonumber(ARGV[4])
+local want = tonumber(ARGV[4])
 local rows = cmsgpack.unpack(ARGV[5])
 local state = queue_state()
 
@@ -17,7 +17,7 @@ if #rows > 0 then refused, ended = settle_all(rows, state, tonumber(ARGV[9])) en
 
 local claims, why, till = {}, "satisfied", 0
 if want > 0 then
-  claims, why, till = claim(want, now, ARGV[2], ARGV[3], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]),
+  claims, why, till = claim(want, ARGV[1], ARGV[2], ARGV[3], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]),
                             tonumber(ARGV[10]), state)
 end
 

@@ -45,16 +45,16 @@ local function begin(id, now, receipt, lock_ms, worker)
   local fields = call("HGETALL", job)
   local size = #fields
   if size == 0 then return nil, 0 end
-  local starts, bytes = 0, 0
+  local starts, bytes = "1", 0
   for i = 1, size, 2 do
     bytes = bytes + #fields[i + 1]
-    if fields[i] == "ats" then starts = tonumber(fields[i + 1]) end
+    if fields[i] == "ats" then starts = fields[i + 1] + 1 end
   end
   call("SET", job .. ":lock", receipt, "PX", lock_ms)
   if worker == "" then
-    call("HSET", job, "processedOn", now, "ats", starts + 1)
+    call("HSET", job, "processedOn", now, "ats", starts)
   else
-    call("HSET", job, "processedOn", now, "ats", starts + 1, "pb", worker)
+    call("HSET", job, "processedOn", now, "ats", starts, "pb", worker)
   end
   call("XADD", EVENTS, "*", "event", "active", "jobId", id, "prev", "waiting")
   return fields, bytes

@@ -22,13 +22,14 @@ local function queue_state()
     kept_events = row[5],
   }
   state.target = state.paused and PAUSED or WAIT
+  state.leaving = 0 -- settled jobs that are still listed as active
   return state
 end
 
 -- Is the queue paused, or as busy as it may be?
 local function is_blocked(state)
   if state.paused then return true end
-  return state.concurrency ~= nil and call("LLEN", ACTIVE) >= state.concurrency
+  return state.concurrency ~= nil and call("LLEN", ACTIVE) - state.leaving >= state.concurrency
 end
 
 -- How many events are kept; the default is written down, as every client of this contract does.
@@ -38,6 +39,11 @@ local function kept_events(state)
     call("HSET", META, "opts.maxLenEvents", state.kept_events)
   end
   return state.kept_events
+end
+
+-- Use a long list in bounded pieces: a command takes only so many arguments.
+local function in_chunks(list, size, use)
+  for from = 1, #list, size do use(from, math.min(from + size - 1, #list)) end
 end
 
 local function wake(blocked)

@@ -2,6 +2,7 @@
 -- [id, receipt, verb, at ms, attempts made, value, kept count (-1 all), kept seconds or false,
 --  trace or "", attempts allowed, delay ms, is lifo, is recent]
 -- use promotion
+-- use leaving
 
 local METRICS = {completed = "metrics:completed", failed = "metrics:failed"}
 
@@ -40,24 +41,36 @@ local function evict(set, kept_count, kept_seconds, at)
   call("ZREM", set, unpack(ids))
 end
 
-local function leave_active(row)
+-- The members of active, where the batch is so much of them that one pass beats a search for each.
+local function read_active(count)
+  if count < 8 or call("LLEN", ACTIVE) > 8 * count then return nil end
+  local ids, present = call("LRANGE", ACTIVE, 0, -1), {}
+  for _, id in ipairs(ids) do present[id] = true end
+  return ids, present
+end
+
+-- Is this job active? Where it is searched for alone it leaves the list at once.
+local function leave_active(row, present)
+  if present then return present[row[1]] end
   -- a job that ran for long lies near the far end of the list, a fresh one near the head
   return call("LREM", ACTIVE, row[13] and 1 or -1, row[1]) == 1
 end
 
-local function finish(row, job, points)
-  local id, verb, at, value, kept = row[1], row[3], row[4], row[6], row[7]
+local function finish(row, job, finished, points)
+  local id, verb, at, value = row[1], row[3], row[4], row[6]
   local field = verb == "completed" and "returnvalue" or "failedReason"
-  if kept == 0 then
+  if row[7] == 0 then
     remove_keys(job)
+  elseif verb == "completed" then
+    call("HSET", job, "atm", row[5], field, value, "finishedOn", at)
   else
-    call("ZADD", verb == "completed" and COMPLETED or FAILED, at, id)
-    if verb == "completed" then
-      call("HSET", job, "atm", row[5], field, value, "finishedOn", at)
-    else
-      call("HSET", job, "atm", row[5], field, value, "finishedOn", at, "stacktrace", row[9])
-      call("HDEL", job, "defa")
-    end
+    call("HSET", job, "atm", row[5], field, value, "finishedOn", at, "stacktrace", row[9])
+    call("HDEL", job, "defa")
+  end
+  if row[7] ~= 0 then
+    local list = finished[verb]
+    list[#list + 1] = at
+    list[#list + 1] = id
   end
   call("XADD", EVENTS, "*", "event", verb, "jobId", id, field, value, "prev", "active")
   if verb == "failed" and row[5] >= row[10] then
@@ -96,42 +109,49 @@ local function put_off(row, job)
   delay_job(row[1], row[4] + row[11])
 end
 
--- 0, or why this one was not settled; nothing is written before the last check has passed
-local function settle(row, lock, family, state, points)
-  local id, verb = row[1], row[3]
-  local job = PREFIX .. id
-  if call("EXISTS", job) == 0 then return -1 end
-  if verb == "completed" and family then
+-- Do any of these jobs lack something, or have children that matter? Two calls answer for the usual batch.
+local function survey(rows)
+  local jobs, family = {}, {}
+  for i, row in ipairs(rows) do
+    local job = PREFIX .. row[1]
+    jobs[i] = job
+    family[2 * i - 1] = job .. ":dependencies"
+    family[2 * i] = job .. ":unsuccessful"
+  end
+  return call("EXISTS", unpack(jobs)) < #rows, call("EXISTS", unpack(family)) > 0
+end
+
+-- 0, or why this one cannot be settled; nothing is written here
+local function check(row, lock, some_missing, some_family)
+  local job = PREFIX .. row[1]
+  if some_missing and call("EXISTS", job) == 0 then return -1 end
+  if some_family and row[3] == "completed" then
     if call("SCARD", job .. ":dependencies") ~= 0 then return -4 end
     if call("ZCARD", job .. ":unsuccessful") ~= 0 then return -9 end
   end
   if not lock then return -2 end
-  if lock ~= row[2] then return -6 end
-  if verb == "waiting" then promote_due(row[4], state) end
-  if not leave_active(row) then return -3 end
+  return lock == row[2] and 0 or -6
+end
+
+local function write(row, state, finished, points)
+  local job, verb = PREFIX .. row[1], row[3]
   if verb == "completed" or verb == "failed" then
-    finish(row, job, points)
+    finish(row, job, finished, points)
   elseif verb == "delayed" or verb == "postponed" then
     put_off(row, job)
   else
     requeue(row, job, state)
   end
-  return 0
 end
 
--- Do any of these jobs have children that matter? One call answers for the usual batch of none.
-local function have_families(rows)
-  local names = {}
-  for i, row in ipairs(rows) do
-    local job = PREFIX .. row[1]
-    names[2 * i - 1] = job .. ":dependencies"
-    names[2 * i] = job .. ":unsuccessful"
+-- The finished sets take their new members, and are trimmed by the policy of the last that came.
+local function enter_finished(finished, row)
+  for verb, set in pairs({completed = COMPLETED, failed = FAILED}) do
+    if #finished[verb] > 0 then
+      call("ZADD", set, unpack(finished[verb]))
+      finished[verb] = {}
+    end
   end
-  return call("EXISTS", unpack(names)) > 0
-end
-
--- Every finished set is trimmed by the policies of the jobs that entered it, in the order they came.
-local function evict_for(row)
   if row[7] > 0 or (row[8] and row[7] ~= 0) then
     evict(row[3] == "completed" and COMPLETED or FAILED, row[7], row[8], row[4])
   end
@@ -140,32 +160,48 @@ end
 -- [[position, code, text], …] of what was not settled, and whether any job has ended
 local function settle_all(rows, state, points)
   call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
-  local family = have_families(rows)
+  local some_missing, some_family = survey(rows)
   local locks = call("MGET", unpack(KEYS, FIXED + 1, FIXED + #rows))
-  local refused, settled, released, finished = {}, {}, {}, nil
+  local active, present = read_active(#rows)
+  local refused, settled, released, gone = {}, {}, {}, {}
+  local finished, last = {completed = {}, failed = {}}, nil
   for i, row in ipairs(rows) do
-    local fine, code = pcall(settle, row, locks[i], family, state, points)
-    if not fine then
-      refused[#refused + 1] = {i, -99, tostring(type(code) == "table" and code.err or code)}
-    elseif code ~= 0 then
-      refused[#refused + 1] = {i, code, ""}
-    else
-      settled[#settled + 1] = row[1]
-      released[#released + 1] = KEYS[FIXED + i]
-      if row[3] == "completed" or row[3] == "failed" then
-        -- equal policies in a row need one trim at their end, not one each
-        if finished and (finished[3] ~= row[3] or finished[7] ~= row[7] or finished[8] ~= row[8]) then
-          evict_for(finished)
+    local code, text = check(row, locks[i], some_missing, some_family), ""
+    if code == 0 then
+      if row[3] == "waiting" then promote_due(row[4], state) end
+      if not leave_active(row, present) then code = -3 end
+    end
+    if code == 0 then
+      -- equal policies in a row need one trim at their end, not one each
+      local ends = row[3] == "completed" or row[3] == "failed"
+      if ends and last and (last[3] ~= row[3] or last[7] ~= row[7] or last[8] ~= row[8]) then
+        enter_finished(finished, last)
+      end
+      if present then state.leaving = state.leaving + 1 end
+      local fine, problem = pcall(write, row, state, finished, points)
+      if fine then
+        if ends then last = row end
+        settled[#settled + 1] = row[1]
+        released[#released + 1] = KEYS[FIXED + i]
+        gone[row[1]] = true
+      else
+        code, text = -99, tostring(type(problem) == "table" and problem.err or problem)
+        if present then
+          state.leaving = state.leaving - 1
+        else
+          call("LPUSH", ACTIVE, row[1])
         end
-        finished = row
       end
     end
+    if code ~= 0 then refused[#refused + 1] = {i, code, text} end
   end
-  if finished then evict_for(finished) end
+  if last then enter_finished(finished, last) end
+  if active then leave_together(active, gone) end
+  state.leaving = 0
   if #settled > 0 then
     call("DEL", unpack(released))
     call("SREM", STALLED, unpack(settled))
     call("SREM", CANCELLING, unpack(settled))
   end
-  return refused, finished ~= nil
+  return refused, last ~= nil
 end
