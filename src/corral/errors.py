@@ -5,6 +5,7 @@ CorralError
 │   ├── InvalidName             a queue name or job id outside the grammar
 │   ├── InvalidOptions          an option outside its limits
 │   ├── InvalidPayload          data that JSON cannot carry, or too much of it
+│   ├── IdempotencyConflict     the idempotency key stands for another request already
 │   ├── Unsupported             this room cannot do what was asked
 │   └── UnknownRoom             no such room
 ├── SettleError                 one settlement was not applied; its neighbours were
@@ -19,6 +20,7 @@ CorralError
 │   ├── Away                    no connection, or it broke before the answer came
 │   ├── Loading  ReadOnly  OutOfMemory  Misconfigured  Unblocked  Busy  ClusterMoving
 │   └── StoreRefused            the server says no, and will again (access, wrong type, bad script)
+├── NoServer                    the embedded server cannot be had here
 └── HandlerError                raised in handlers to say how the attempt ended
     ├── Unrecoverable           do not try again
     ├── Transient               try again, whatever the table says
@@ -48,6 +50,10 @@ class InvalidOptions(Refused):
 
 class InvalidPayload(Refused):
     """Data that JSON cannot carry, or too much of it."""
+
+
+class IdempotencyConflict(Refused):
+    """The idempotency key stands for another request already."""
 
 
 class Unsupported(Refused):
@@ -134,6 +140,10 @@ class ClusterMoving(StoreFault):
 
 class StoreRefused(StoreFault):
     """The server says no, and will again: access rules, a key of the wrong type, a broken script."""
+
+
+class NoServer(CorralError, RuntimeError):
+    """The embedded server cannot be had here."""
 
 
 class HandlerError(CorralError):
