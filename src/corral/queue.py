@@ -1,0 +1,107 @@
+"""Queue: what producers and operators hold."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from corral.core import naming, options
+from corral.core.job import Job, JobOptions
+from corral.core.ports import EventLog, Inspector, Operator
+from corral.wiring import Room
+
+if TYPE_CHECKING:
+    from corral.app import Corral
+
+NewJob = tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]
+"""(name, data), or (name, data, options)."""
+
+CHECKED_TOGETHER = 10_000
+"""So many jobs of one `add_many` are checked before the first of them is written."""
+
+
+class Queue:
+    """One queue of one room.
+
+    >>> app.queue("mail")                                        # doctest: +SKIP
+    Queue('mail', room='bullmq')
+    """
+
+    def __init__(self, app: "Corral", room: Room, name: str) -> None:
+        self._app = app
+        self.room = room
+        self.name = naming.check_queue(name)
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r}, room={self.room.name!r})"
+
+    async def add(self, name: str, data: Any = None, *, id: str = "", **given: Any) -> Job:
+        """The job as it was added, with its id.
+
+        >>> job = await app.queue("mail").add("send-email", {"to": "…"}, delay=1000)   # doctest: +SKIP
+        """
+        job = self._job(name, data, self.options(given), id)
+        [job_id] = await self._app.broker(self).submit([job])
+        return replace(job, id=job_id)
+
+    async def add_many(self, jobs: Iterable[NewJob], **given: Any) -> list[str]:
+        """Ids of the jobs, in order; options given here hold for all of them.
+
+        >>> await app.queue("mail").add_many([("send-email", {"to": to}) for to in people])   # doctest: +SKIP
+        """
+        shared = self.options(given)
+        broker = self._app.broker(self)
+        ids: list[str] = []
+        for batch in _batches(self._new_jobs(jobs, given, shared), CHECKED_TOGETHER):
+            ids += await broker.submit(batch)
+        return ids
+
+    def options(self, given: Mapping[str, Any]) -> JobOptions:
+        """Options checked against this room's contract; refused where they break a rule of it."""
+        return options.build(self.room.name, self.room.capabilities, self.room.extras, given)
+
+    def _new_jobs(
+        self, jobs: Iterable[NewJob], given: Mapping[str, Any], shared: JobOptions
+    ) -> Iterator[Job]:
+        for name, data, *own in jobs:
+            if not own:
+                yield self._job(name, data, shared, "")
+            else:
+                wanted = {**given, **own[0]}
+                job_id = wanted.pop("id", "")
+                yield self._job(name, data, self.options(wanted), job_id)
+
+    def _job(self, name: str, data: Any, checked: JobOptions, job_id: str) -> Job:
+        if job_id:
+            naming.check_id(job_id)
+        return Job(
+            name=naming.check_job_name(name),
+            data={} if data is None else data,
+            queue=self.name,
+            id=job_id,
+            options=checked,
+            created_at=self._app.clock(),
+        )
+
+    @property
+    def inspector(self) -> Inspector:
+        """Reads: counts, jobs, logs, workers."""
+        return self.room.inspector(self._app.place(self))
+
+    @property
+    def operator(self) -> Operator:
+        """Writes: pause, resume, retry, promote, remove, cancel."""
+        return self.room.operator(self._app.place(self))
+
+    @property
+    def events(self) -> EventLog:
+        """What happened in this queue."""
+        return self.room.events(self._app.place(self))
+
+
+def _batches(jobs: Iterator[Job], size: int) -> Iterator[list[Job]]:
+    while batch := list(islice(jobs, size)):
+        yield batch
+
+

@@ -1,0 +1,82 @@
+"""A room's name and a place become its ports; the only module that knows all rooms."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from corral.core.capability import Capability
+from corral.core.ports import Broker, EventLog, Inspector, Operator, Reporter
+from corral.errors import UnknownRoom
+from corral.store.connect import Store
+from corral.wire import bullmq, streams
+from corral.wire.bullmq.broker import BullmqBroker
+from corral.wire.bullmq.events import BullmqEventLog
+from corral.wire.bullmq.inspector import BullmqInspector, bullmq_queues
+from corral.wire.bullmq.operator import BullmqOperator
+from corral.wire.bullmq.reporter import BullmqReporter
+from corral.wire.place import Place
+from corral.wire.streams.broker import StreamsBroker
+from corral.wire.streams.events import StreamsEventLog
+from corral.wire.streams.inspector import StreamsInspector, streams_queues
+from corral.wire.streams.operator import StreamsOperator
+from corral.wire.streams.reporter import StreamsReporter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """A wire contract as the rest of the house sees it; the types prove that each room conforms."""
+
+    name: str
+    capabilities: frozenset[Capability]
+    extras: frozenset[str]
+    """Options only this room knows."""
+    default_queue: str
+    default_namespace: str
+    broker: Callable[[Place], Broker]
+    reporter: Callable[[Place], Reporter]
+    events: Callable[[Place], EventLog]
+    inspector: Callable[[Place], Inspector]
+    operator: Callable[[Place], Operator]
+    queues: Callable[[Store, str], Awaitable[list[str]]]
+    """(store, namespace) -> names of the queues there."""
+
+
+ROOMS: dict[str, Room] = {
+    bullmq.NAME: Room(
+        name=bullmq.NAME,
+        capabilities=bullmq.CAPABILITIES,
+        extras=bullmq.EXTRAS,
+        default_queue=bullmq.DEFAULT_QUEUE,
+        default_namespace=bullmq.DEFAULT_NAMESPACE,
+        broker=BullmqBroker,
+        reporter=BullmqReporter,
+        events=BullmqEventLog,
+        inspector=BullmqInspector,
+        operator=BullmqOperator,
+        queues=bullmq_queues,
+    ),
+    streams.NAME: Room(
+        name=streams.NAME,
+        capabilities=streams.CAPABILITIES,
+        extras=streams.EXTRAS,
+        default_queue=streams.DEFAULT_QUEUE,
+        default_namespace=streams.DEFAULT_NAMESPACE,
+        broker=StreamsBroker,
+        reporter=StreamsReporter,
+        events=StreamsEventLog,
+        inspector=StreamsInspector,
+        operator=StreamsOperator,
+        queues=streams_queues,
+    ),
+}
+
+
+def room_named(name: str) -> Room:
+    """The room of that name.
+
+    >>> room_named("bullmq").default_namespace
+    'bull'
+    """
+    try:
+        return ROOMS[name]
+    except KeyError:
+        raise UnknownRoom(f"there is no room {name!r}; use one of {', '.join(ROOMS)}") from None

@@ -1,0 +1,507 @@
+"""What every room promises, whatever its wire looks like."""
+
+import asyncio
+import time
+
+import pytest
+
+from corral.core.capability import Capability
+from corral.core.event import EventKind
+from corral.core.job import JobState
+from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry
+from corral.core.ports import Why
+from corral.errors import SettleError
+from corral.wiring import ROOMS
+from tests.contract.conftest import House, settle, within
+
+AWKWARD = {
+    "big": 130775545883395173,
+    "empty list": [],
+    "empty object": {},
+    "nested": [[], {}, [{}], None, True, 1.5, -0.0],
+    "text": 'ünïcödé \u2028 "quoted" \\ \n \x01 🐎',
+}
+
+
+async def claim_one(broker):
+    turn = await broker.turn([], 1)
+    assert len(turn.claims) == 1
+    return turn.claims[0]
+
+
+async def test_a_submitted_job_is_claimed_with_its_data_untouched(house: House):
+    broker = house.broker()
+    [job_id] = await broker.submit([house.job(AWKWARD)])
+    claim = await claim_one(broker)
+    assert claim.job.id == job_id
+    assert claim.job.name == house.job_name
+    assert claim.job.data == AWKWARD
+    assert claim.job.state is JobState.ACTIVE
+
+
+async def test_a_batch_of_any_size_comes_out_in_order(house: House):
+    broker = house.broker()
+    ids = await broker.submit([house.job({"n": n}) for n in range(1234)])
+    assert len(set(ids)) == 1234
+    seen = []
+    while len(seen) < 1234:
+        turn = await broker.turn([], 500)
+        assert turn.claims
+        seen += turn.claims
+    assert [claim.job.id for claim in seen] == ids
+    assert [claim.job.data["n"] for claim in seen] == list(range(1234))
+
+
+async def test_submitting_nothing_does_nothing(house: House, server):
+    assert await house.broker().submit([]) == []
+    with server.connect() as client:
+        assert client.dbsize() == 0
+
+
+async def test_an_empty_queue_says_it_is_drained(house: House):
+    turn = await house.broker().turn([], 5)
+    assert turn.claims == []
+    assert turn.rest.why is Why.DRAINED
+
+
+async def test_a_turn_that_brings_all_that_was_wanted_says_so(house: House):
+    broker = house.broker()
+    await broker.submit([house.job(), house.job()])
+    turn = await broker.turn([], 1)
+    assert turn.rest.why is Why.SATISFIED
+
+
+async def test_a_turn_settles_and_claims_in_one_trip(house: House):
+    broker = house.broker()
+    first, second = await broker.submit([house.job(), house.job()])
+    claim = await claim_one(broker)
+    turn = await broker.turn([settle(claim, Completed(b'{"ok":true}'))], 1)
+    assert turn.verdicts == [None]
+    assert [c.job.id for c in turn.claims] == [second]
+    done = await house.inspector.job(first)
+    assert done is not None
+    assert done.state is JobState.COMPLETED
+    assert done.result == {"ok": True}
+    assert done.reason is None
+
+
+async def test_a_dead_job_keeps_its_reason(house: House):
+    broker = house.broker()
+    [job_id] = await broker.submit([house.job()])
+    claim = await claim_one(broker)
+    await broker.turn([settle(claim, Dead("schief gelaufen: ß", "Traceback …"))], 0)
+    dead = await house.inspector.job(job_id)
+    assert dead is not None
+    assert dead.state is JobState.DEAD
+    assert dead.reason == "schief gelaufen: ß"
+    assert (await broker.turn([], 1)).claims == []
+
+
+async def test_a_second_settlement_is_refused(house: House):
+    broker = house.broker()
+    await broker.submit([house.job()])
+    claim = await claim_one(broker)
+    assert (await broker.turn([settle(claim)], 0)).verdicts == [None]
+    [verdict] = (await broker.turn([settle(claim, Dead("late"))], 0)).verdicts
+    assert isinstance(verdict, SettleError)
+    assert verdict.job_id == claim.job.id
+    job = await house.inspector.job(claim.job.id)
+    assert job is None or job.state is JobState.COMPLETED
+
+
+async def test_one_refused_settlement_leaves_its_neighbours_alone(house: House):
+    broker = house.broker()
+    await broker.submit([house.job() for _ in range(3)])
+    claims = list((await broker.turn([], 3)).claims)
+    await broker.turn([settle(claims[1])], 0)
+    verdicts = (await broker.turn([settle(claim) for claim in claims], 0)).verdicts
+    assert verdicts[0] is None
+    assert verdicts[2] is None
+    assert isinstance(verdicts[1], SettleError)
+
+
+async def test_competing_workers_share_the_jobs_without_overlap(house: House):
+    brokers = [house.broker(f"worker-{n}") for n in range(4)]
+    ids = await brokers[0].submit([house.job({"n": n}) for n in range(400)])
+
+    async def work(broker):
+        seen, settlements = [], []
+        while True:
+            turn = await broker.turn(settlements, 7)
+            assert all(verdict is None for verdict in turn.verdicts)
+            if not turn.claims:
+                return seen
+            seen += [claim.job.id for claim in turn.claims]
+            settlements = [settle(claim) for claim in turn.claims]
+
+    shares = await asyncio.gather(*map(work, brokers))
+    assert sorted(sum(shares, [])) == sorted(ids)
+
+
+async def test_a_waiting_worker_is_woken_by_a_new_job(house: House):
+    waiting, producer = house.broker(), house.broker("producer")
+    rest = (await waiting.turn([], 1)).rest
+    task = asyncio.create_task(waiting.wait(rest))
+    await asyncio.sleep(0.2)
+    assert not task.done(), "an idle worker waits"
+    with within(1):
+        await producer.submit([house.job()])
+        await task
+    assert len((await waiting.turn([], 1)).claims) == 1
+
+
+async def test_no_job_is_missed_between_the_turn_and_the_wait(house: House):
+    broker = house.broker()
+    rest = (await broker.turn([], 1)).rest
+    await broker.submit([house.job()])
+    with within(1):
+        await broker.wait(rest)
+
+
+async def test_a_cancelled_wait_can_be_begun_again(house: House):
+    broker = house.broker()
+    rest = (await broker.turn([], 1)).rest
+    task = asyncio.create_task(broker.wait(rest))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await broker.submit([house.job()])
+    with within(1):
+        await broker.wait(rest)
+    assert (await broker.turn([], 1)).claims
+
+
+async def test_a_released_job_comes_back_with_no_attempt_spent(house: House):
+    broker, other = house.broker(), house.broker("worker-b")
+    await broker.submit([house.job({"n": 1})])
+    claim = await claim_one(broker)
+    assert (await broker.turn([settle(claim, Released())], 0)).verdicts == [None]
+    again = await claim_one(other)
+    assert again.job.id == claim.job.id
+    assert again.job.attempt == claim.job.attempt == 0
+    assert again.job.data == {"n": 1}
+    [late] = (await broker.turn([settle(claim)], 0)).verdicts
+    assert isinstance(late, SettleError), "the first receipt fences only the first attempt"
+    assert (await other.turn([settle(again)], 0)).verdicts == [None]
+
+
+async def test_an_extended_claim_outlives_its_lock(house: House):
+    broker, other = house.broker(lock_ms=300), house.broker("worker-b", lock_ms=300)
+    await broker.submit([house.job()])
+    claim = await claim_one(broker)
+    for _ in range(8):
+        await asyncio.sleep(0.08)
+        extension = await broker.extend([claim])
+        assert list(extension.lost) == []
+        await other.recover()
+        assert (await other.turn([], 1)).claims == []
+    assert (await broker.turn([settle(claim)], 0)).verdicts == [None]
+
+
+async def take_over(house: House, other) -> object:
+    """Recover until the abandoned job is in other hands."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        await other.recover()
+        turn = await other.turn([], 1)
+        if turn.claims:
+            return turn.claims[0]
+        await asyncio.sleep(0.03)
+    raise AssertionError("the abandoned job never came back")
+
+
+async def test_an_abandoned_job_goes_to_another_worker_and_the_late_settlement_is_refused(house: House):
+    broker, other = house.broker(lock_ms=150), house.broker("worker-b", lock_ms=150, max_stalls=5)
+    await broker.submit([house.job({"n": 1})])
+    claim = await claim_one(broker)
+    again = await take_over(house, other)
+    assert again.job.id == claim.job.id
+    assert again.job.data == {"n": 1}
+    assert [lost.job.id for lost in (await broker.extend([claim])).lost] == [claim.job.id]
+    [late] = (await broker.turn([settle(claim, Completed(b'"late"'))], 0)).verdicts
+    assert isinstance(late, SettleError)
+    assert (await other.turn([settle(again, Completed(b'"right"'))], 0)).verdicts == [None]
+    job = await house.inspector.job(claim.job.id)
+    assert job is not None
+    assert job.result == "right"
+
+
+async def test_a_job_that_kills_every_worker_ends_dead(house: House):
+    broker = house.broker(lock_ms=60, max_stalls=2)
+    [job_id] = await broker.submit([house.job()])
+    await claim_one(broker)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        await broker.recover()
+        for claim in (await broker.turn([], 1)).claims:
+            if claim.job.doomed:
+                await broker.turn([settle(claim, Dead(claim.job.doomed))], 0)
+        job = await house.inspector.job(job_id)
+        assert job is not None
+        if job.state is JobState.DEAD:
+            assert job.reason
+            return
+        await asyncio.sleep(0.03)
+    raise AssertionError("the job was tried for ever")
+
+
+async def test_what_a_lost_trip_claimed_can_be_adopted(house: House):
+    """The answer is lost after the script ran: another broker object plays the trip that nobody saw."""
+    broker = house.broker()
+    ids = await broker.submit([house.job({"n": n}) for n in range(3)])
+    real_run, store = house.store.run, house.store
+
+    async def run_and_lose(*args, **kwargs):
+        await real_run(*args, **kwargs)
+        raise ConnectionError("the answer was lost")
+
+    store.run = run_and_lose
+    with pytest.raises(ConnectionError):
+        await broker.turn([], 2)
+    store.run = real_run
+    assert broker.unanswered is not None
+    adopted = (await broker.recover(owner=broker.unanswered)).claims
+    assert {claim.job.id for claim in adopted} == set(ids[:2])
+    assert broker.unanswered is None
+    assert (await broker.turn([settle(claim) for claim in adopted], 0)).verdicts == [None, None]
+    assert [claim.job.id for claim in (await broker.turn([], 5)).claims] == ids[2:]
+
+
+async def test_a_lost_trip_that_claimed_nothing_leaves_nothing_to_adopt(house: House):
+    broker = house.broker()
+    await broker.submit([house.job()])
+    claim = await claim_one(broker)
+    real_run, store = house.store.run, house.store
+
+    async def fail_before(*args, **kwargs):
+        raise ConnectionError("never sent")
+
+    store.run = fail_before
+    with pytest.raises(ConnectionError):
+        await broker.turn([], 2)
+    store.run = real_run
+    adopted = (await broker.recover(owner=broker.unanswered)).claims
+    assert list(adopted) == [], "a claim the worker holds is not adopted a second time"
+    assert (await broker.turn([settle(claim)], 0)).verdicts == [None]
+
+
+async def test_the_reporter_writes_only_while_the_claim_is_held(house: House):
+    broker, reporter = house.broker(), house.reporter()
+    await broker.submit([house.job()])
+    claim = await claim_one(broker)
+    await reporter.progress(claim, 25)
+    await reporter.emit(claim, "half-way", {"scene": [1]})
+    await broker.turn([settle(claim)], 0)
+    with pytest.raises(SettleError):
+        await reporter.progress(claim, 50)
+    with pytest.raises(SettleError):
+        await reporter.emit(claim, "too-late", None)
+
+
+async def test_events_tell_the_life_of_a_job_in_order(house: House):
+    broker = house.broker()
+    [job_id] = await broker.submit([house.job()])
+    claim = await claim_one(broker)
+    await house.reporter().progress(claim, 50)
+    await broker.turn([settle(claim, Completed(b'{"ok":1}'))], 0)
+    kinds = [event.kind for event in await house.events.range() if event.job_id == job_id]
+    assert kinds[-3:] == [EventKind.ACTIVE, EventKind.PROGRESS, EventKind.COMPLETED]
+    assert kinds[0] in (EventKind.ADDED, EventKind.WAITING)
+
+
+async def test_events_can_be_read_page_by_page_and_tailed(house: House):
+    broker = house.broker()
+    await broker.submit([house.job() for _ in range(5)])
+    everything = await house.events.range()
+    assert everything
+    assert all(event.room == house.room.name and event.queue == house.queue for event in everything)
+    paged, after = [], "-"
+    while page := await house.events.range(after, 3):
+        paged += page
+        after = page[-1].id
+    assert [event.id for event in paged] == [event.id for event in everything]
+    extent = await house.events.extent()
+    assert extent.length == len(everything)
+    assert extent.last == everything[-1].id
+
+    tail = house.events.tail(after="$")
+    following = asyncio.create_task(anext(tail))
+    await asyncio.sleep(0.2)
+    [new_id] = await broker.submit([house.job()])
+    assert (await asyncio.wait_for(following, 5)).job_id == new_id
+    await tail.aclose()
+
+
+async def test_counts_follow_the_jobs(house: House):
+    broker, inspector = house.broker(), house.inspector
+    await broker.submit([house.job() for _ in range(3)])
+    assert (await inspector.counts())[JobState.WAITING] == 3
+    claim = await claim_one(broker)
+    counts = await inspector.counts()
+    assert (counts[JobState.WAITING], counts[JobState.ACTIVE]) == (2, 1)
+    await broker.turn([settle(claim)], 0)
+    assert (await inspector.counts())[JobState.ACTIVE] == 0
+
+
+async def test_waiting_and_active_jobs_can_be_listed(house: House):
+    broker, inspector = house.broker(), house.inspector
+    ids = await broker.submit([house.job({"n": n}) for n in range(5)])
+    await claim_one(broker)
+    waiting = await inspector.jobs(JobState.WAITING, 0, 3)
+    assert [job.id for job in waiting] == ids[1:4], "the next to run first"
+    assert [job.id for job in await inspector.jobs(JobState.ACTIVE)] == ids[:1]
+    assert await inspector.job("no-such-job") is None
+
+
+async def test_a_worker_that_waits_is_listed(house: House):
+    broker = house.broker("worker-x")
+    rest = (await broker.turn([], 1)).rest
+    task = asyncio.create_task(broker.wait(rest))
+    deadline = time.monotonic() + 5
+    while "worker-x" not in [worker.name for worker in await house.inspector.workers()]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_waiting_job_that_is_cancelled_never_runs(house: House):
+    broker = house.broker()
+    first, second = await broker.submit([house.job(), house.job()])
+    assert await house.operator.cancel([first, "no-such-job"]) == [first]
+    assert [claim.job.id for claim in (await broker.turn([], 5)).claims] == [second]
+
+
+async def test_the_holder_of_a_cancelled_job_is_told_and_ends_it(house: House):
+    broker = house.broker()
+    [job_id] = await broker.submit([house.job()])
+    claim = await claim_one(broker)
+    assert list((await broker.extend([claim])).cancelled) == []
+    assert await house.operator.cancel([job_id]) == [job_id]
+    assert [told.job.id for told in (await broker.extend([claim])).cancelled] == [job_id]
+    assert (await broker.turn([settle(claim, Cancelled())], 0)).verdicts == [None]
+    job = await house.inspector.job(job_id)
+    assert job is not None
+    assert job.state in (JobState.CANCELLED, JobState.DEAD)
+    assert (await broker.turn([], 1)).claims == []
+
+
+async def test_an_ended_job_cannot_be_cancelled(house: House):
+    broker = house.broker()
+    [job_id] = await broker.submit([house.job()])
+    await broker.turn([settle(await claim_one(broker))], 0)
+    assert await house.operator.cancel([job_id]) == []
+
+
+async def test_an_ended_job_can_be_removed_and_a_held_one_cannot(house: House):
+    broker = house.broker()
+    first, second = await broker.submit([house.job(), house.job()])
+    await broker.turn([settle(await claim_one(broker))], 1)
+    assert await house.operator.remove([first, second]) == [first]
+    assert await house.inspector.job(first) is None
+    assert await house.inspector.job(second) is not None
+
+
+# -- where the contract has a word for it -----------------------------------------------------------------
+
+
+def where(capability: Capability):
+    """Run a test in the rooms that have the capability; their refusals elsewhere have tests of their own."""
+    able = [name for name, room in ROOMS.items() if capability in room.capabilities]
+    return pytest.mark.parametrize("house", able, indirect=True)
+
+
+@where(Capability.RETRY)
+async def test_a_failed_attempt_is_tried_again_after_its_delay(house: House):
+    broker = house.broker()
+    [job_id] = await broker.submit([house.job()])
+    claim = await claim_one(broker)
+    turn = await broker.turn([settle(claim, Retry(250, "boom", "trace 1"))], 1)
+    assert turn.claims == []
+    assert turn.rest.until is not None
+    job = await house.inspector.job(job_id)
+    assert job is not None
+    assert job.state is JobState.DELAYED
+    start = time.monotonic()
+    while not (turn := await broker.turn([], 1)).claims:
+        await broker.wait(turn.rest)
+        assert time.monotonic() - start < 5
+    assert time.monotonic() - start > 0.2
+    [again] = turn.claims
+    assert again.job.attempt == 1
+    assert again.job.reason == "boom"
+    assert again.job.trace == ("trace 1",)
+
+
+@where(Capability.RETRY)
+async def test_a_retry_without_delay_is_claimable_at_once(house: House):
+    broker = house.broker()
+    await broker.submit([house.job()])
+    claim = await claim_one(broker)
+    turn = await broker.turn([settle(claim, Retry(0, "boom"))], 1)
+    assert [again.job.attempt for again in turn.claims] == [1]
+
+
+@where(Capability.DELAY)
+async def test_a_postponed_job_comes_back_with_no_attempt_spent(house: House):
+    broker = house.broker()
+    await broker.submit([house.job()])
+    turn = await broker.turn([settle(await claim_one(broker), Postponed(100))], 1)
+    assert turn.claims == []
+    deadline = time.monotonic() + 5
+    while not (turn := await broker.turn([], 1)).claims:
+        await broker.wait(turn.rest)
+        assert time.monotonic() < deadline
+    assert turn.claims[0].job.attempt == 0
+
+
+@where(Capability.DELAY)
+async def test_a_delayed_job_wakes_a_waiting_worker_when_it_is_due(house: House):
+    broker, producer = house.broker(), house.broker("producer")
+    rest = (await broker.turn([], 1)).rest
+    task = asyncio.create_task(broker.wait(rest))
+    await asyncio.sleep(0.05)
+    start = time.monotonic()
+    await producer.submit([house.job(delay=300)])
+    await task
+    while not (turn := await broker.turn([], 1)).claims:
+        await broker.wait(turn.rest)
+    assert 0.25 < time.monotonic() - start < 2
+
+
+@where(Capability.PAUSE)
+async def test_a_paused_queue_hands_out_nothing_until_it_resumes(house: House):
+    broker = house.broker()
+    await broker.submit([house.job()])
+    await house.operator.pause()
+    await broker.submit([house.job()])
+    assert await house.inspector.is_paused()
+    turn = await broker.turn([], 5)
+    assert (turn.claims, turn.rest.why) == ([], Why.PAUSED)
+    task = asyncio.create_task(broker.wait(turn.rest))
+    await asyncio.sleep(0.1)
+    assert not task.done()
+    with within(1):
+        await house.operator.resume()
+        await task
+    assert len((await broker.turn([], 5)).claims) == 2
+
+
+@where(Capability.CUSTOM_ID)
+async def test_adding_an_id_that_exists_changes_nothing(house: House):
+    broker = house.broker()
+    chosen = "order-17" if house.room.name == "bullmq" else "0b0e7e6c-6f5e-4f3b-9a53-2f4f0a9d8c11"
+    assert await broker.submit([house.job({"n": 1}, id=chosen)]) == [chosen]
+    assert await broker.submit([house.job({"n": 2}, id=chosen)]) == [chosen]
+    turn = await broker.turn([], 5)
+    assert [claim.job.data for claim in turn.claims] == [{"n": 1}]
+
+
+@where(Capability.LOGS)
+async def test_logs_are_kept_in_order(house: House):
+    broker, reporter = house.broker(), house.reporter()
+    [job_id] = await broker.submit([house.job(keep_logs=3)])
+    claim = await claim_one(broker)
+    assert [await reporter.log(claim, f"line {n}") for n in range(5)] == [1, 2, 3, 3, 3]
+    assert await house.inspector.logs(job_id) == ["line 2", "line 3", "line 4"]
