@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from corral.store.connect import Store
-from tests.support.servers import Server, start_valkey
+from tests.support.servers import Server, redis_server_binary, start_valkey
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +26,24 @@ def server(valkey: Server) -> Server:
     """That Valkey, emptied."""
     valkey.flush()
     return valkey
+
+
+@pytest.fixture(scope="session")
+def debian_redis() -> Iterator[Server]:
+    """One Redis of Debian's for this pytest process; what needs it is skipped where it is not installed."""
+    binary = redis_server_binary()
+    if binary is None:
+        pytest.skip("redis-server is not installed")
+    server = start_valkey(binary=binary)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis7(debian_redis: Server) -> Server:
+    """That Redis, emptied."""
+    debian_redis.flush()
+    return debian_redis
 
 
 @pytest.fixture

@@ -29,6 +29,20 @@ class Server:
             client.flushall()
             client.config_set("maxmemory", "0")
 
+    def answers(self, seconds: float) -> bool:
+        """Does it answer within that time?"""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                with self.connect() as client:
+                    client.ping()
+                    return True
+            except redis.BusyLoadingError:
+                return True
+            except redis.ConnectionError:
+                time.sleep(0.02)
+        return False
+
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -48,21 +62,29 @@ def valkey_binary() -> str:
     return str(get_binary_path())
 
 
+def redis_server_binary() -> str | None:
+    """Debian's Redis, where it is installed."""
+    return shutil.which("redis-server")
+
+
 def start_valkey(*options: str, binary: str | None = None, port: int | None = None) -> Server:
-    """A server that keeps nothing on disk, ready to answer."""
-    port = port or free_port()
+    """A server that keeps nothing on disk, ready to answer (or to say that it is loading)."""
+    tries = 1 if port else 3  # another process may have taken the free port meanwhile
+    for left in reversed(range(tries)):
+        server = _launch([binary or valkey_binary(), *options], port or free_port())
+        if server.answers(10):
+            return server
+        server.stop()
+        if not left:
+            raise RuntimeError(f"{binary or 'valkey'} did not start on port {server.port}")
+    raise AssertionError("unreachable")
+
+
+def _launch(command: list[str], port: int) -> Server:
     folder = Path(tempfile.mkdtemp(prefix="corral-test-"))
-    command = [binary or valkey_binary(), "--port", str(port), "--bind", "127.0.0.1", "--save", "",
-               "--appendonly", "no", "--dir", str(folder), *options]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    server = Server(f"redis://127.0.0.1:{port}", port, process, folder)
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            with server.connect() as client:
-                client.ping()
-                return server
-        except redis.ConnectionError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{command[0]} did not start on port {port}") from None
-            time.sleep(0.02)
+    keeping_nothing = ["--save", "", "--appendonly", "no", "--dir", str(folder)]
+    where = ["--port", str(port), "--bind", "127.0.0.1"]
+    process = subprocess.Popen(
+        [command[0], *where, *keeping_nothing, *command[1:]], stdout=subprocess.DEVNULL
+    )
+    return Server(f"redis://127.0.0.1:{port}", port, process, folder)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from corral.store import embedded
 from corral.store.connect import Store
 from corral.store.embedded import Embedded, default_folder, server_binary
 from corral.store.keeper import KEEPER_SOCKET, LOCK, LOG, PLACE, SERVER_SOCKET
+from tests.support.polling import eventually
 
 OWNER = """
 import sys
@@ -66,15 +67,6 @@ class Owner:
     def leave(self) -> None:
         self.process.communicate("")
         assert self.process.returncode == 0
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def client(url: str) -> redis.Redis:

@@ -4,25 +4,30 @@ from collections.abc import Sequence
 from contextlib import suppress
 from random import random
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from redis.asyncio import Redis
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.connection import Connection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
-from corral.errors import Away, StoreFault
+from corral.errors import Away, InvalidOptions, StoreFault
 from corral.store.faults import translating
 from corral.store.scripts import Script
 
 ANSWER_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 5.0
+OURS = ("protocol", "decode_responses", "retry", "retry_on_timeout", "client_name", "max_connections")
+"""What the store decides for itself, whatever the address says."""
 
 
 class Store:
     """One server as one event loop sees it.
 
-    Scripts may have run although their answer was lost, so no client here repeats a call by itself.
+    `redis://`, `rediss://` (TLS) and `unix://` addresses; options of redis-py after a `?`, such as
+    `?socket_timeout=30`. Scripts may have run although their answer was lost, so no client here repeats a
+    call by itself.
 
     >>> store = Store("redis://127.0.0.1:6379")
     >>> store.dialled
@@ -32,26 +37,27 @@ class Store:
     def __init__(self, url: str, answer_timeout: float = ANSWER_TIMEOUT_S) -> None:
         self.url = url
         self.dialled = without_password(url)
-        self._answer_timeout = answer_timeout
-        self.client = self._client(socket_timeout=answer_timeout)
+        self._address = _address(url)
+        self._answer_timeout: float = self._address.pop("socket_timeout", answer_timeout)
+        self.client = self._client(socket_timeout=self._answer_timeout)
 
-    def _client(self, **options: Any) -> Redis:
-        client: Redis = Redis.from_url(
-            self.url,
-            protocol=2,
-            retry=Retry(NoBackoff(), 0),
-            socket_connect_timeout=CONNECT_TIMEOUT_S,
+    def _client(self, is_single: bool = False, **options: Any) -> Redis:
+        pool = ConnectionPool(
+            **{"socket_connect_timeout": CONNECT_TIMEOUT_S, **self._address},
             **options,
+            protocol=2,
+            decode_responses=False,
+            retry_on_timeout=False,
+            retry=Retry(NoBackoff(), 0),
         )
+        client: Redis = Redis(connection_pool=pool, single_connection_client=is_single)
         # answers reach the codecs as the server gave them: bytes, integers, lists
         client.response_callbacks.clear()
         return client
 
     def blocking(self, name: str, block_s: float) -> Redis:
         """A client with one connection of its own, named `name`, for calls that block up to `block_s`."""
-        return self._client(
-            client_name=name, single_connection_client=True, socket_timeout=block_s + self._answer_timeout
-        )
+        return self._client(is_single=True, client_name=name, socket_timeout=block_s + self._answer_timeout)
 
     def line(self, name: str, block_s: float) -> "Line":
         """A connection of its own, named `name`, for calls that block up to `block_s`."""
@@ -68,7 +74,12 @@ class Store:
             pipeline = self.client.pipeline(transaction=False)
             for command in commands:
                 pipeline.execute_command(*command)
-            return list(await pipeline.execute())
+            # raised by redis-py, an error would quote the command, and with it the data of a job
+            answers = list(await pipeline.execute(raise_on_error=False))
+            for answer in answers:
+                if isinstance(answer, Exception):
+                    raise answer
+            return answers
 
     async def run(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> Any:
         """The answer to a script; the server is taught it first where it does not know it."""
@@ -121,17 +132,46 @@ async def _execute(client: Any, *command: Any) -> Any:
     return await client.execute_command(*command)
 
 
+
+def _address(url: str) -> dict[str, Any]:
+    """What redis-py needs to dial `url`; refused here rather than at the first call where it is wrong."""
+    try:
+        address: dict[str, Any] = dict(parse_url(url))
+        database = urlsplit(url).path.strip("/")
+        if database and not url.startswith("unix:") and not database.isdecimal():
+            raise ValueError(f"{database!r} is not the number of a database")
+        if url.startswith("unix:") and not address.get("path"):
+            raise ValueError("it has no path")
+        options = {name: value for name, value in address.items() if name not in OURS}
+        kind = options.pop("connection_class", Connection)
+        kind(**options)
+        return {**options, "connection_class": kind}
+    except (ValueError, TypeError) as error:
+        raise InvalidOptions(
+            f"server address {without_password(url)!r} cannot be used: {error}; "
+            f"write redis://host:6379/0, rediss://host:6379/0 or unix:///path/to/socket"
+        ) from None
+
+
 def without_password(url: str) -> str:
     """The URL as it may be shown.
 
     >>> without_password("redis://me:secret@db:6379/0")
     'redis://me:***@db:6379/0'
     """
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.partition("://")[0] + "://…"
+    if parts.password is not None:
+        host = parts.netloc.rpartition("@")[2]
+        parts = parts._replace(netloc=f"{parts.username or ''}:***@{host}")
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    if any("password" in name for name, _ in query):
+        shown = [(name, "***" if "password" in name else value) for name, value in query]
+        parts = parts._replace(query=urlencode(shown, safe="*/", quote_via=quote))
+    # putting it together again would lose the empty host of unix:///path
+    return url if parts == urlsplit(url) else urlunsplit(parts)
 
 
 class Reconnect:

@@ -1,6 +1,7 @@
 """Redis errors become our own here: nobody above sees redis-py's."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -42,19 +43,23 @@ _BY_CLASS: tuple[tuple[type[Exception], type[StoreFault]], ...] = (
     (redis_errors.AuthorizationError, StoreRefused),
     (redis_errors.ConnectionError, Away),
     (redis_errors.TimeoutError, Away),
+    (redis_errors.MasterDownError, ReadOnly),
     (redis_errors.ClusterError, ClusterMoving),
+    (redis_errors.AskError, ClusterMoving),
+    (redis_errors.TryAgainError, ClusterMoving),
 )
+"""The words redis-py takes off an answer and turns into a class."""
 
-_WORDS = tuple(_BY_WORD)
+_WORD = re.compile(r"(?:.*@user_script: ?\d+: -?)?([A-Z]+) ", re.DOTALL)
+"""An answer's first word; older servers wrap it where it came from inside a script."""
 
 
 def translate(error: BaseException, dialled: str) -> StoreFault:
     """Our own error for one of redis-py's; `dialled` says which server was meant."""
     text = str(error)
-    for word in _WORDS:
-        # inside a script the server wraps the word: "... script: abc, on @user_script:1: OOM command …"
-        if text.startswith(word + " ") or f": {word} " in text or f"-{word} " in text:
-            return _BY_WORD[word](f"{dialled}: {text}")
+    word = _WORD.match(text)
+    if word and word.group(1) in _BY_WORD:
+        return _BY_WORD[word.group(1)](f"{dialled}: {text}")
     for theirs, ours in _BY_CLASS:
         if isinstance(error, theirs):
             return ours(f"{dialled}: {text}")
