@@ -4,7 +4,8 @@ CorralError
 ├── Refused                     what was asked cannot be done; nothing was written
 │   ├── InvalidName             a queue name or job id outside the grammar
 │   ├── InvalidOptions          an option outside its limits
-│   ├── InvalidPayload          data that JSON cannot carry, or too much of it
+│   ├── InvalidPayload          data that JSON cannot carry
+│   │   └── PayloadTooLarge     more of it than a job may carry
 │   ├── IdempotencyConflict     the idempotency key stands for another request already
 │   ├── Unsupported             this room cannot do what was asked
 │   └── UnknownRoom             no such room
@@ -29,6 +30,8 @@ CorralError
     ├── JobTimeout              the attempt took longer than its handler allows
     ├── JobCancelled            the job was cancelled while it ran
     └── ProcessDied             the process that ran the handler is gone
+
+CorralWarning (a UserWarning)   allowed, but likely to hurt
 """
 
 
@@ -49,7 +52,11 @@ class InvalidOptions(Refused):
 
 
 class InvalidPayload(Refused):
-    """Data that JSON cannot carry, or too much of it."""
+    """Data that JSON cannot carry."""
+
+
+class PayloadTooLarge(InvalidPayload):
+    """More of it than a job may carry."""
 
 
 class IdempotencyConflict(Refused):
@@ -180,3 +187,7 @@ class JobCancelled(HandlerError):
 
 class ProcessDied(HandlerError):
     """The process that ran the handler is gone."""
+
+
+class CorralWarning(UserWarning):
+    """Allowed, but likely to hurt."""

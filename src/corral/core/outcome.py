@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from corral.core.backoff import BackoffRule as BackoffRule
 from corral.core.backoff import delay_before
-from corral.core.failure import Verdict, classify
+from corral.core.failure import Verdict, classify, spoken
 from corral.core.job import Claim, Job
 from corral.errors import GiveBack, JobCancelled, Postpone
 
@@ -67,14 +68,11 @@ class Settlement(Struct, frozen=True):
     at: int
 
 
-BackoffRule = Callable[[int, str, BaseException, Job], int]
-"""(attempts made, backoff kind, error, job) -> ms, or -1 for "no more attempts"."""
-
-
 class RetryPolicy(Struct, frozen=True, kw_only=True):
     """How a worker turns failures into outcomes; the same for every room.
 
-    `classify` None retries everything but `Unrecoverable`, as BullMQ does.
+    `classify` None retries everything but `Unrecoverable`, as BullMQ does. What a handler says
+    (`Unrecoverable`, `Transient`) holds under every policy. `cap` is for delays that grow.
     """
 
     classify: Callable[[BaseException], Verdict] | None = classify
@@ -84,15 +82,27 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 
 def decide(job: Job, error: BaseException, trace: str, policy: RetryPolicy) -> Outcome:
-    """What becomes of a job whose attempt raised `error`."""
+    """What becomes of a job whose attempt raised `error`.
+
+    Always an outcome: a rule of the user's own that fails itself ends the job, and the trace says so.
+    """
+    error = _alone(error)
+    reason = reason_of(error)
+    try:
+        return _decide(job, error, reason, trace, policy)
+    except Exception as fault:
+        why = f"{type(fault).__name__}: {reason_of(fault)}"
+        return Dead(reason, f"{trace}\nno other attempt, for it could not be decided: {why}".lstrip())
+
+
+def _decide(job: Job, error: BaseException, reason: str, trace: str, policy: RetryPolicy) -> Outcome:
     match error:
         case Postpone(delay=delay):
-            return Postponed(delay)
+            return Postponed(max(int(delay), 0))
         case GiveBack():
             return Released()
         case JobCancelled():
             return Cancelled()
-    reason = reason_of(error)
     spent = job.attempt + 1
     if spent >= job.options.attempts or not _may_retry(error, policy):
         return Dead(reason, trace)
@@ -101,14 +111,26 @@ def decide(job: Job, error: BaseException, trace: str, policy: RetryPolicy) -> O
 
 
 def reason_of(error: BaseException) -> str:
-    """The error's message, or its type where it has none."""
-    return str(error) or type(error).__name__
+    """The error's message, or its type where it has none; always text that can be written down."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return text.encode("utf-8", "backslashreplace").decode() or type(error).__name__
+
+
+def _alone(error: BaseException) -> BaseException:
+    """The one error inside a group of one: what a lone child of a TaskGroup raised speaks for the handler."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _may_retry(error: BaseException, policy: RetryPolicy) -> bool:
-    if policy.classify is None:
-        return not any(cls.__name__ in ("Unrecoverable", "UnrecoverableError") for cls in type(error).__mro__)
-    return policy.classify(error) is Verdict.TRANSIENT
+    verdict = spoken(error)
+    if verdict is None:
+        verdict = Verdict.TRANSIENT if policy.classify is None else policy.classify(error)
+    return verdict == Verdict.TRANSIENT
 
 
 def is_final(outcome: Any) -> bool:

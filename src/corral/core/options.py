@@ -1,0 +1,199 @@
+"""What a producer may ask for: checked, completed with defaults, or refused with the way out."""
+
+import reprlib
+import warnings
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from corral.core.capability import Capability, require
+from corral.core.job import (
+    DEFAULT_ATTEMPTS,
+    DEFAULT_BACKOFF_MS,
+    DEFAULT_KEEP_LOGS,
+    Backoff,
+    JobOptions,
+    Keep,
+)
+from corral.errors import CorralWarning, InvalidOptions
+
+HIGHEST_PRIORITY = 2**21
+LONGEST_DELAY_MS = 5 * 365 * 86_400_000
+"""Five years: a due time is kept as ms * 4096 in a double, which is exact up to the year 2039."""
+LARGEST_INTEGER = 2**53 - 1
+"""The largest that every peer reads exactly."""
+MANY_KEPT = 10_000
+"""Finished jobs of one queue; more than that makes each end of a job dearer."""
+
+BACKOFF_KINDS = ("fixed", "exponential", "custom")
+_BACKOFF_WAY_OUT = "use 'fixed', 'exponential', or 'custom' (the worker's own rule)"
+
+
+def build(
+    room: str,
+    able: frozenset[Capability],
+    extras: frozenset[str] = frozenset(),
+    given: Mapping[str, Any] | None = None,
+    **named: Any,
+) -> JobOptions:
+    """The options of a job: what was given, checked, and the defaults for the rest.
+
+    An option given as None counts as not given. `extras` are the names only this room knows; their
+    values go through unchecked, the room checks them. What a room's contract has no word for is
+    refused only where it was asked for.
+
+    >>> build("bullmq", frozenset(Capability), delay=500, backoff=250).backoff
+    Backoff(kind='fixed', delay=250, jitter=0.0)
+    >>> build("bullmq", frozenset(Capability), priority=-1)
+    Traceback (most recent call last):
+    ...
+    corral.errors.InvalidOptions: priority is -1; use 0 (no priority) or a positive number up to 2097152 (lower runs earlier)
+    """  # noqa: E501
+    asked = {**(given or {}), **named}
+    if not asked:
+        return _defaults(able)
+    checked: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for name, value in asked.items():
+        if name in extras:
+            extra[name] = value
+        elif name not in _OPTIONS:
+            raise InvalidOptions(_unknown(name, [*_OPTIONS, *extras]))
+        elif value is not None:
+            field, needed, check, neutral = _OPTIONS[name]
+            checked[field] = check(name, value)
+            if checked[field] != neutral:
+                require(room, able, needed, f"{name}={reprlib.repr(value)}")
+    defaults = _defaults(able)
+    for field in ("attempts", "backoff", "keep_logs"):
+        checked.setdefault(field, getattr(defaults, field))
+    return JobOptions(**checked, extra=extra)
+
+
+@cache
+def _defaults(able: frozenset[Capability]) -> JobOptions:
+    retries = Capability.RETRY in able
+    return JobOptions(
+        attempts=DEFAULT_ATTEMPTS if retries else 1,
+        backoff=Backoff("exponential", DEFAULT_BACKOFF_MS) if retries else None,
+        keep_logs=DEFAULT_KEEP_LOGS if Capability.LOGS in able else None,
+    )
+
+
+def _unknown(name: Any, known: list[str]) -> str:
+    nearest = get_close_matches(str(name).lower(), known, n=1)
+    way_out = f"did you mean {nearest[0]!r}?" if nearest else f"use any of {', '.join(sorted(known))}"
+    return f"there is no option {reprlib.repr(name)}; {way_out}"
+
+
+def _whole(name: str, value: Any, lowest: int, highest: int, way_out: str) -> int:
+    """A whole number within its limits; True is no number here, and 3.0 is no whole one."""
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+        raise InvalidOptions(f"{name} is {reprlib.repr(value)}; {way_out}")
+    return int(value)
+
+
+def _priority(name: str, value: Any) -> int:
+    way_out = f"use 0 (no priority) or a positive number up to {HIGHEST_PRIORITY} (lower runs earlier)"
+    return _whole(name, value, 0, HIGHEST_PRIORITY, way_out)
+
+
+def _delay(name: str, value: Any) -> int:
+    way_out = f"use 0 (at once) or whole milliseconds up to {LONGEST_DELAY_MS} (five years)"
+    return _whole(name, value, 0, LONGEST_DELAY_MS, way_out)
+
+
+def _attempts(name: str, value: Any) -> int:
+    return _whole(name, value, 1, LARGEST_INTEGER, "use a whole number from 1 (run once, never again)")
+
+
+def _keep_logs(name: str, value: Any) -> int:
+    return _whole(name, value, 1, LARGEST_INTEGER, "use how many lines to keep, from 1")
+
+
+def _lifo(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidOptions(f"{name} is {reprlib.repr(value)}; use True (next to run) or False")
+    return value
+
+
+def _backoff(name: str, value: Any) -> Backoff:
+    if isinstance(value, str):
+        value = {"type": value}
+    elif isinstance(value, int) and not isinstance(value, bool):
+        value = {"type": "fixed", "delay": value}
+    elif isinstance(value, Backoff):
+        value = {"type": value.kind, "delay": value.delay, "jitter": value.jitter}
+    if not isinstance(value, Mapping):
+        raise InvalidOptions(
+            f"{name} is {reprlib.repr(value)}; use 'fixed', 'exponential', milliseconds, "
+            f"or {{'type': …, 'delay': …, 'jitter': …}}"
+        )
+    _check_parts(name, value, ("type", "delay", "jitter"))
+    kind = value.get("type")
+    if kind not in BACKOFF_KINDS:
+        raise InvalidOptions(f"{name} type is {reprlib.repr(kind)}; {_BACKOFF_WAY_OUT}")
+    delay = value.get("delay", DEFAULT_BACKOFF_MS)
+    way_out = f"use whole milliseconds from 1 up to {LONGEST_DELAY_MS} (five years)"
+    return Backoff(
+        kind,
+        _whole(f"{name} delay", delay, 1, LONGEST_DELAY_MS, way_out),
+        _jitter(f"{name} jitter", value.get("jitter", 0.0)),
+    )
+
+
+def _jitter(name: str, value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= 1:
+        raise InvalidOptions(f"{name} is {reprlib.repr(value)}; use a share of the delay, from 0 to 1")
+    return float(value)
+
+
+def _keep(name: str, value: Any) -> Keep:
+    """Which finished jobs stay. False says "all", and that is more than not given ("as the worker says")."""
+    if isinstance(value, bool):
+        return Keep(count=0) if value else Keep()
+    if isinstance(value, Keep):
+        value = {part: kept for part in ("count", "age") if (kept := getattr(value, part)) is not None}
+    elif isinstance(value, Mapping):
+        _check_parts(name, value, ("age", "count"))
+        if not value:
+            raise InvalidOptions(f"{name} is empty; give it 'age' (seconds), 'count', or both")
+    else:
+        value = {"count": value}
+    count, age = value.get("count"), value.get("age")
+    if count is not None:
+        way_out = "use True (remove), False (keep all), or how many to keep, from 0"
+        _whole(name, count, 0, LARGEST_INTEGER, way_out)
+        if count > MANY_KEPT:
+            warnings.warn(
+                f"{name} keeps {count} jobs; above {MANY_KEPT} every end of a job takes longer",
+                CorralWarning,
+                stacklevel=4,
+            )
+    if age is not None:
+        _whole(f"{name} age", age, 1, LARGEST_INTEGER, "use whole seconds from 1, or True to remove at once")
+    return Keep(count=count, age=age)
+
+
+def _check_parts(name: str, value: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for part in value:
+        if part not in known:
+            raise InvalidOptions(f"{name} has {reprlib.repr(part)}; use {', '.join(map(repr, known))}")
+
+
+_NEVER: Any = object()
+_Check = Callable[[str, Any], Any]
+
+# option: its field, what a room must be able to do, its check, and the value that asks for nothing
+_OPTIONS: dict[str, tuple[str, Capability, _Check, Any]] = {
+    "priority": ("priority", Capability.PRIORITY, _priority, 0),
+    "delay": ("delay", Capability.DELAY, _delay, 0),
+    "attempts": ("attempts", Capability.RETRY, _attempts, 1),
+    "backoff": ("backoff", Capability.RETRY, _backoff, _NEVER),
+    "remove_on_complete": ("keep_completed", Capability.REMOVAL, _keep, _NEVER),
+    "remove_on_fail": ("keep_dead", Capability.REMOVAL, _keep, _NEVER),
+    "lifo": ("lifo", Capability.LIFO, _lifo, False),
+    "keep_logs": ("keep_logs", Capability.LOGS, _keep_logs, _NEVER),
+}
