@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 
 @dataclass
@@ -22,7 +24,7 @@ class Server:
 
     def connect(self) -> redis.Redis:
         """A plain synchronous client, for looking at the keyspace."""
-        return redis.Redis(port=self.port, protocol=2)
+        return redis.Redis(port=self.port, protocol=2, retry=Retry(NoBackoff(), 0))
 
     def flush(self) -> None:
         with self.connect() as client:

@@ -1,0 +1,331 @@
+"""What a real server says when it cannot serve becomes an error of our own."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from redis import exceptions as redis_errors
+from redis._parsers.base import BaseParser
+
+from corral.errors import (
+    Away,
+    Busy,
+    ClusterMoving,
+    CorralError,
+    Loading,
+    Misconfigured,
+    OutOfMemory,
+    ReadOnly,
+    StoreFault,
+    StoreRefused,
+    Unblocked,
+)
+from corral.store.connect import Store
+from corral.store.faults import translate
+from corral.store.scripts import Script
+from tests.support.polling import eventually
+from tests.support.servers import Server, free_port, start_valkey
+
+WRITE = Script("write", "return redis.call('SET', KEYS[1], ARGV[1])")
+ENDLESS = Script("endless", "while true do end")
+
+
+async def refuse_each_way(store: Store, fault: type[StoreFault]) -> None:
+    """A plain command, a script, and a pipe all raise `fault`, which names the server, and write nothing."""
+    for attempt in (
+        store.call("SET", "key", "value"),
+        store.run(WRITE, ["key"], ["value"]),
+        store.pipe([["SET", "key", "value"]]),
+    ):
+        with pytest.raises(fault) as caught:
+            await attempt
+        assert type(caught.value) is fault
+        assert store.dialled in str(caught.value)
+
+
+async def full(store: Store) -> None:
+    await store.call("CONFIG", "SET", "maxmemory", "1")
+    await refuse_each_way(store, OutOfMemory)
+    await store.call("CONFIG", "SET", "maxmemory", "0")
+
+
+async def replica(store: Store) -> None:
+    await store.call("REPLICAOF", "127.0.0.1", free_port())
+    await refuse_each_way(store, ReadOnly)
+    await store.call("REPLICAOF", "NO", "ONE")
+
+
+async def replica_without_its_primary(store: Store) -> None:
+    await store.call("CONFIG", "SET", "replica-serve-stale-data", "no")
+    await store.call("REPLICAOF", "127.0.0.1", free_port())
+    with pytest.raises(ReadOnly, match="MASTER"):
+        await store.call("GET", "key")
+    await store.call("REPLICAOF", "NO", "ONE")
+
+
+async def too_few_replicas(store: Store) -> None:
+    await store.call("CONFIG", "SET", "min-replicas-to-write", "1")
+    await refuse_each_way(store, Misconfigured)
+    await store.call("CONFIG", "SET", "min-replicas-to-write", "0")
+
+
+async def unblocked(store: Store) -> None:
+    line = store.line("waiting", 5)
+    number = await line.call("CLIENT", "ID")
+    waiting = asyncio.create_task(line.call("BLPOP", "nothing", 5))
+    async with asyncio.timeout(10):
+        while await store.call("CLIENT", "UNBLOCK", number, "ERROR") == 0:
+            await asyncio.sleep(0.01)
+    with pytest.raises(Unblocked, match="CLIENT UNBLOCK"):
+        await waiting
+
+
+async def unblocked_by_a_failover(store: Store) -> None:
+    line = store.line("waiting", 5)
+    number = await line.call("CLIENT", "ID")
+    waiting = asyncio.create_task(line.call("BLPOP", "nothing", 5))
+    async with asyncio.timeout(10):
+        while b"flags=b" not in await store.call("CLIENT", "LIST", "ID", number):
+            await asyncio.sleep(0.01)
+    await store.call("REPLICAOF", "127.0.0.1", free_port())
+    with pytest.raises(Unblocked):
+        await waiting
+    await store.call("REPLICAOF", "NO", "ONE")
+
+
+async def busy(store: Store) -> None:
+    await store.call("CONFIG", "SET", "busy-reply-threshold", "10")
+    running = asyncio.create_task(store.run(ENDLESS, [], []))
+    found: list[StoreFault] = []
+
+    async def is_busy() -> bool:
+        try:
+            await store.call("GET", "key")
+        except StoreFault as fault:
+            found.append(fault)
+        return bool(found)
+
+    async with asyncio.timeout(10):
+        while not await is_busy():
+            await asyncio.sleep(0.01)
+    assert type(found[0]) is Busy
+    await store.call("SCRIPT", "KILL")
+    with pytest.raises(StoreRefused, match="killed"):
+        await running
+
+
+async def forgotten_script(store: Store) -> None:
+    assert await store.run(WRITE, ["key"], ["1"]) == b"OK"
+    await store.call("SCRIPT", "FLUSH")
+    assert await store.run(WRITE, ["key"], ["2"]) == b"OK"
+    with pytest.raises(StoreRefused, match=r"(?i)script"):
+        await store.call("EVALSHA", "0" * 40, 0)
+
+
+async def wrong_type(store: Store) -> None:
+    await store.call("LPUSH", "list", "x")
+    with pytest.raises(StoreRefused, match="WRONGTYPE"):
+        await store.call("INCR", "list")
+
+
+async def broken_script(store: Store) -> None:
+    # a fault is told by where its word stands: data of a job that end up in an error cannot feign one
+    feigned = Script("feigned", "error({err = 'MINE ' .. ARGV[1]})")
+    with pytest.raises(StoreRefused, match="MINE"):
+        await store.run(feigned, [], ["x: OOM y -READONLY z: LOADING "])
+    with pytest.raises(StoreRefused):
+        await store.run(Script("raised", "error(ARGV[1])"), [], ["it was: OOM command not allowed"])
+
+
+async def forbidden(store: Store) -> None:
+    await store.call("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+get")
+    reader = Store(store.url.replace("redis://", "redis://reader:pw@"))
+    with pytest.raises(StoreRefused, match="permission"):
+        await reader.call("SET", "key", "value")
+    await reader.close()
+    await store.call("ACL", "DELUSER", "reader")
+
+
+EACH: list[Callable[[Store], Awaitable[None]]] = [
+    full, replica, replica_without_its_primary, too_few_replicas, unblocked, unblocked_by_a_failover,
+    busy, forgotten_script, wrong_type, broken_script, forbidden,
+]  # fmt: skip
+
+
+@pytest.fixture
+async def own_store() -> AsyncIterator[Store]:
+    """A server that may be left in any state."""
+    server = start_valkey()
+    store = Store(server.url)
+    yield store
+    await store.close()
+    server.stop()
+
+
+@pytest.mark.parametrize("case", EACH, ids=lambda case: case.__name__)
+async def test_a_real_fault_becomes_an_error_of_our_own(
+    own_store: Store, case: Callable[[Store], Awaitable[None]]
+) -> None:
+    await case(own_store)
+
+
+async def test_debians_redis_says_the_same(redis7: Server) -> None:
+    store = Store(redis7.url)
+    for case in EACH:
+        redis7.flush()
+        await case(store)
+        assert await store.call("CONFIG", "SET", "replica-serve-stale-data", "yes") == b"OK"
+    await store.close()
+
+
+async def test_a_server_that_cannot_save_is_misconfigured(own_store: Store) -> None:
+    folder = Path((await own_store.call("CONFIG", "GET", "dir"))[1].decode())
+    await own_store.call("CONFIG", "SET", "save", "3600 1")
+    shutil.rmtree(folder)
+    await own_store.call("SET", "key", "value")
+    await own_store.call("BGSAVE")
+
+    async with asyncio.timeout(10):
+        while b"rdb_last_bgsave_status:err" not in await own_store.call("INFO", "persistence"):
+            await asyncio.sleep(0.01)
+    await refuse_each_way(own_store, Misconfigured)
+
+
+@pytest.fixture
+def saved() -> Iterator[Path]:
+    """A folder with a file that takes a slow server a while to load."""
+    folder = Path(tempfile.mkdtemp(prefix="corral-test-"))
+    server = start_valkey("--dir", str(folder))
+    with server.connect() as client:
+        client.mset({f"key:{number}": "x" * 1000 for number in range(2000)})
+        client.save()
+    server.stop()
+    yield folder
+    shutil.rmtree(folder)
+
+
+async def test_a_server_that_still_loads_says_so(saved: Path) -> None:
+    slow = ["--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024"]
+    server = start_valkey("--dir", str(saved), *slow)
+    store = Store(server.url)
+    try:
+        await refuse_each_way(store, Loading)
+    finally:
+        await store.close()
+        server.stop()
+
+
+@pytest.fixture
+def cluster() -> Iterator[tuple[Server, Server]]:
+    """Two primaries, half of the slots each."""
+    options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+    first, second = start_valkey(*options), start_valkey(*options)
+    with first.connect() as one, second.connect() as two:
+        one.execute_command("CLUSTER ADDSLOTSRANGE", 0, 8191)
+        two.execute_command("CLUSTER ADDSLOTSRANGE", 8192, 16383)
+        two.execute_command("CLUSTER SET-CONFIG-EPOCH", 2)
+        one.execute_command("CLUSTER MEET", "127.0.0.1", second.port)
+        for node in (one, two):
+            assert eventually(partial(is_formed, node), seconds=30)
+    yield first, second
+    first.stop()
+    second.stop()
+
+
+def is_formed(node: Redis) -> bool:
+    return bool(node.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+
+
+async def test_a_cluster_whose_slots_move_says_so(cluster: tuple[Server, Server]) -> None:
+    first, second = cluster
+    with second.connect() as two:
+        other = two.execute_command("CLUSTER MYID").decode()
+    store = Store(first.url)
+    # CLUSTER KEYSLOT foo is 12182, the second's; CLUSTER KEYSLOT bar is 5061, the first's
+    with pytest.raises(ClusterMoving, match="12182"):
+        await store.call("GET", "foo")
+    with pytest.raises(ClusterMoving, match="12182"):
+        await store.run(WRITE, ["foo"], ["x"])
+    await store.call("SET", "{bar}here", "x")
+    await store.call("CLUSTER", "SETSLOT", 5061, "MIGRATING", other)
+    with pytest.raises(ClusterMoving, match="5061"):
+        await store.call("GET", "{bar}gone")
+    with pytest.raises(ClusterMoving, match=r"(?i)multiple keys request"):
+        await store.call("MGET", "{bar}here", "{bar}gone")
+    with pytest.raises(StoreRefused, match=r"(?i)slot"):
+        await store.call("MGET", "foo", "bar")
+    await store.close()
+
+
+async def test_a_cluster_that_is_down_says_so() -> None:
+    server = start_valkey("--cluster-enabled", "yes")
+    store = Store(server.url)
+    try:
+        await refuse_each_way(store, ClusterMoving)
+    finally:
+        await store.close()
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ("LOADING Redis is loading the dataset in memory", Loading),
+        ("READONLY You can't write against a read only replica.", ReadOnly),
+        ("MISCONF Redis is configured to save RDB snapshots, but cannot", Misconfigured),
+        ("OOM command not allowed when used memory > 'maxmemory'.", OutOfMemory),
+        ("UNBLOCKED client unblocked via CLIENT UNBLOCK", Unblocked),
+        ("NOSCRIPT No matching script. Please use EVAL.", StoreRefused),
+        ("MOVED 3999 127.0.0.1:6381", ClusterMoving),
+        ("ASK 3999 127.0.0.1:6381", ClusterMoving),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", ClusterMoving),
+        ("CLUSTERDOWN The cluster is down", ClusterMoving),
+        ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", Busy),
+        ("BUSYGROUP Consumer Group name already exists", StoreRefused),
+        ("ERR max number of clients reached", Away),
+        ("NOAUTH Authentication required.", StoreRefused),
+        # as servers before Redis 7 wrap what was said inside a script
+        ("ERR Error running script (call to f_1f8f4c): @user_script:1: @user_script: 1: "
+         "-OOM command not allowed when used memory > 'maxmemory'.", OutOfMemory),
+        ("ERR Error running script (call to f_1f8f4c): @user_script:1: @user_script: 1: "
+         "-READONLY You can't write against a read only replica.", ReadOnly),
+    ],
+)  # fmt: skip
+def test_each_word_a_server_may_say_has_its_error(said: str, fault: type[StoreFault]) -> None:
+    found = translate(BaseParser.parse_error(said), "redis://db")
+    assert type(found) is fault
+    assert str(found).startswith("redis://db: ")
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        redis_errors.ConnectionError("Connection closed by server."),
+        redis_errors.TimeoutError("Timeout reading from 127.0.0.1:6379"),
+        ConnectionResetError(104, "Connection reset by peer"),
+        BrokenPipeError(32, "Broken pipe"),
+        TimeoutError(),
+        asyncio.IncompleteReadError(b"", 2),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_lost_connection_is_away(lost: Exception) -> None:
+    found = translate(lost, "redis://db")
+    assert type(found) is Away
+    assert isinstance(found, ConnectionError)
+    assert str(found) != "redis://db: "
+
+
+async def test_nobody_above_sees_an_error_of_the_client_library() -> None:
+    store = Store(f"redis://127.0.0.1:{free_port()}")
+    for attempt in (store.call("PING"), store.pipe([["PING"]]), store.run(WRITE, ["a"], ["b"]),
+                    store.line("a", 1).call("PING")):  # fmt: skip
+        with pytest.raises(CorralError) as caught:
+            await attempt
+        assert not isinstance(caught.value, redis_errors.RedisError)
+    await store.close()
