@@ -1,0 +1,258 @@
+"""The streams room's Broker: each verb one script."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import msgpack
+
+from corral.core.job import Claim, Job
+from corral.core.outcome import Settlement
+from corral.core.ports import Extension, Recovery, Rest, Turn, Why
+from corral.errors import (
+    IdempotencyConflict,
+    JobMissing,
+    LockMissing,
+    LockStolen,
+    NotActive,
+    SettleError,
+    SettleFault,
+    StoreFault,
+)
+from corral.store.scripts import Scripts
+from corral.wire.place import Place
+from corral.wire.streams import codec
+from corral.wire.streams.codec import Receipt, Settings, Trip
+from corral.wire.streams.keys import Keys
+
+ERRORS: dict[int, tuple[type[SettleError], str]] = {
+    1: (LockMissing, "its queue entry is not pending any more: it was settled, or taken back as abandoned"),
+    2: (LockStolen, "its queue entry was delivered again since"),
+    3: (JobMissing, "its time to live has run out, or it was removed"),
+    4: (NotActive, "it is over already: someone else ended or cancelled it"),
+}
+CANCELED = 5
+LONGEST_BLOCK_S = 5.0
+MOST_BYTES = 4 * 1024 * 1024
+"""The most job data in one trip, either way."""
+MOST_ROWS = 500
+RECOVER_ROWS = 100
+"""Abandoned entries looked at in one call: putting one back takes a dozen commands."""
+FORGET_WORKER_MS = 600_000
+"""A worker of ours that was silent for so long, and holds nothing, is taken out of the group."""
+
+SCRIPTS = Scripts("corral.wire.streams")
+SKIPPED = ("expired", "over", "malformed")
+
+T = TypeVar("T")
+
+
+def head(place: Place, keys: Keys, settings: Settings, speaker: str = "") -> tuple[Any, ...]:
+    """The arguments every script begins with (lua/parts/story.lua)."""
+    return (place.clock(), speaker, settings.ttl_s, settings.max_events, keys.job_prefix)
+
+
+class StreamsBroker:
+    """Jobs in and out of `jobs:stream`."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._store = place.store
+        self._keys = Keys(place.namespace, place.queue)
+        self._settings = Settings.of(place.profile)
+        self._consumer = place.profile.name
+        """Our name in the group `workers`."""
+        self._id = uuid4().hex
+        self._trips = 0
+        self._unanswered: Trip | None = None
+        self._line = self._store.line(self._keys.connection_name(self._consumer), LONGEST_BLOCK_S)
+        self.skipped: Counter[str] = Counter()
+        """Queue entries this broker acknowledged unrun: expired, over (cancelled, finished), malformed."""
+
+    def _head(self, speaker: str) -> tuple[Any, ...]:
+        return head(self._place, self._keys, self._settings, speaker)
+
+    def _own_keys(self) -> list[str]:
+        keys = self._keys
+        return [keys.stream, keys.events, keys.workers, keys.trip(self._id)]
+
+    # -- in ---------------------------------------------------------------------------------------------
+
+    async def submit(self, jobs: Sequence[Job]) -> list[str]:
+        now = self._place.clock()
+        rows = [codec.encode_job(job, self._keys, self._settings.ttl_s, now) for job in jobs]
+        ids: list[str] = []
+        for batch in _bounded(rows, lambda row: len(row.payload)):
+            ids += await self._create(batch)
+        return ids
+
+    async def _create(self, rows: Sequence[codec.Row]) -> list[str]:
+        keys = self._keys
+        names = [keys.stream, keys.events, *keys.of_jobs(row.id for row in rows)]
+        for row in rows:
+            if row.idempotency_key:
+                names += [row.idempotency_key, row.fingerprint_key]
+        word, *rest = await self._store.run(SCRIPTS["submit"], names, (*self._head(""), _pack(rows)))
+        if word == b"conflict":
+            key = rows[rest[0]].idempotency_key.partition("idempotency:")[2]
+            raise IdempotencyConflict(
+                f"idempotency key {key!r} stands for job {rest[1].decode()}, which was asked for "
+                f"with another task, payload or ttl_s; use a new key for a new job"
+            )
+        return [job_id.decode() for job_id in rest]
+
+    # -- out --------------------------------------------------------------------------------------------
+
+    async def turn(self, settlements: Sequence[Settlement], want: int) -> Turn:
+        verdicts: list[SettleError | None] = [None] * len(settlements)
+        rows = [
+            (position, row)
+            for position, settlement in enumerate(settlements)
+            if (row := codec.encode_settlement(settlement)) is not None
+        ]
+        *earlier, last = list(_bounded(rows, lambda item: len(item[1][6]) + len(item[1][7]))) or [[]]
+        for batch in earlier:
+            await self._trip(batch, 0, verdicts)
+        return await self._trip(last, want, verdicts)
+
+    async def _trip(
+        self, batch: Sequence[tuple[int, tuple[Any, ...]]], want: int, verdicts: list[SettleError | None]
+    ) -> Turn:
+        if not batch and want <= 0:
+            return Turn(verdicts, (), Rest(Why.SATISFIED))
+        keys, rows = self._keys, [row for _, row in batch]
+        self._trips += 1
+        if want > 0:
+            self._unanswered = Trip(self._id, self._trips)
+        start = self._head(self._consumer)
+        codes, claimed, why, seen, skipped = await self._store.run(
+            SCRIPTS["turn"],
+            [*self._own_keys(), *keys.of_jobs(row[3] for row in rows)],
+            (*start, _pack(rows), want, self._trips, self._place.profile.lock_ms, MOST_BYTES),
+        )
+        if want > 0:
+            self._unanswered = None
+        self._count(skipped)
+        for (position, row), code in zip(batch, codes, strict=True):
+            verdicts[position] = _verdict(row[3], code)
+        claims = [codec.decode_claim(row, self._consumer, start[0]) for row in claimed]
+        return Turn(verdicts, claims, Rest(Why(why.decode()), cursor=seen.decode() or None))
+
+    @property
+    def unanswered(self) -> Trip | None:
+        return self._unanswered
+
+    async def wait(self, rest: Rest) -> None:
+        if rest.why is Why.SATISFIED:
+            return
+        block_ms = int(LONGEST_BLOCK_S * 1000)
+        await self._line.call(
+            "XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", self._keys.stream, rest.cursor or "$"
+        )
+
+    # -- upkeep -----------------------------------------------------------------------------------------
+
+    async def extend(self, claims: Sequence[Claim]) -> Extension:
+        lost: list[Claim] = []
+        cancelled: list[Claim] = []
+        keys = self._keys
+        for start in range(0, len(claims), MOST_ROWS):
+            chunk = claims[start : start + MOST_ROWS]
+            rows = [(*_fence(claim.receipt), claim.job.id) for claim in chunk]
+            names = [keys.stream, keys.events, *keys.of_jobs(claim.job.id for claim in chunk)]
+            codes = await self._store.run(
+                SCRIPTS["extend"], names, (*self._head(self._consumer), _pack(rows))
+            )
+            for claim, code in zip(chunk, codes, strict=True):
+                if code == CANCELED:
+                    cancelled.append(claim)
+                elif code != 0:
+                    lost.append(claim)
+        return Extension(lost, cancelled)
+
+    async def promote(self) -> int:
+        """Nothing is ever delayed here."""
+        return 0
+
+    async def recover(self, owner: Any = None) -> Recovery:
+        return await self._sweep() if owner is None else await self._adopt(owner)
+
+    async def _sweep(self) -> Recovery:
+        settings = self._settings
+        requeued: list[str] = []
+        ended: list[str] = []
+        page = "-"
+        while page:
+            back, over, following, skipped = await self._store.run(
+                SCRIPTS["recover"],
+                [self._keys.stream, self._keys.events, self._keys.workers],
+                (*self._head(self._consumer), settings.max_deliveries, settings.stranger_idle_ms,
+                 page, RECOVER_ROWS, FORGET_WORKER_MS),
+            )  # fmt: skip
+            requeued += [job_id.decode() for job_id in back]
+            ended += [job_id.decode() for job_id in over]
+            self._count(skipped)
+            page = following.decode()
+        return Recovery((), requeued, ended)
+
+    async def _adopt(self, owner: Trip | Receipt) -> Recovery:
+        """What one trip claimed, or (by the receipt of one claim) that claim, where it is still ours."""
+        broker, number, entry = (
+            (owner.broker, owner.number, "") if isinstance(owner, Trip) else (self._id, "", owner.entry)
+        )
+        start = self._head(self._consumer)
+        rows = await self._store.run(
+            SCRIPTS["adopt"],
+            [self._keys.stream, self._keys.events, self._keys.trip(broker)],
+            (*start, number, entry),
+        )
+        if owner == self._unanswered:
+            self._unanswered = None
+        return Recovery([codec.decode_claim(row, self._consumer, start[0]) for row in rows])
+
+    async def close(self) -> None:
+        await self._line.hang_up()
+        if not self._trips:
+            return
+        try:
+            await self._store.run(SCRIPTS["leave"], self._own_keys(), self._head(self._consumer))
+        except StoreFault:
+            # nothing of ours is lost by it: a later recovery takes the silent consumer out
+            return
+
+    def _count(self, skipped: Sequence[int]) -> None:
+        self.skipped.update({why: count for why, count in zip(SKIPPED, skipped, strict=True) if count})
+
+
+def _verdict(job_id: str, code: int | bytes) -> SettleError | None:
+    if isinstance(code, bytes):
+        return SettleFault(job_id, code.decode("utf-8", "replace"))
+    if code == 0:
+        return None
+    error, detail = ERRORS[code]
+    return error(job_id, detail)
+
+
+def _fence(receipt: Receipt) -> tuple[str, str, int]:
+    return receipt.entry, receipt.consumer, receipt.deliveries
+
+
+def _pack(rows: Sequence[Any]) -> bytes:
+    packed: bytes = msgpack.packb(rows, use_bin_type=False)
+    return packed
+
+
+def _bounded(rows: Sequence[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """The rows in batches limited by count and bytes."""
+    batch: list[T] = []
+    size = 0
+    for row in rows:
+        length = size_of(row)
+        if batch and (size + length > MOST_BYTES or len(batch) == MOST_ROWS):
+            yield batch
+            batch, size = [], 0
+        batch.append(row)
+        size += length
+    if batch:
+        yield batch

@@ -1,0 +1,34 @@
+"""The streams room's EventLog: the shared stream of our own parts, and each job's own."""
+
+from collections.abc import AsyncIterator
+
+from corral.core.event import Extent, JobEvent
+from corral.store import streams
+from corral.wire.place import Place
+from corral.wire.streams import codec
+from corral.wire.streams.keys import Keys
+
+
+class StreamsEventLog:
+    """What happened, as `jobs:events` tells it; foreign workers write only to a job's own stream."""
+
+    def __init__(self, place: Place) -> None:
+        self._store = place.store
+        self._keys = Keys(place.namespace, place.queue)
+
+    async def range(self, after: str = "-", count: int = 1000) -> list[JobEvent]:
+        entries = await streams.read_range(self._store, self._keys.events, after, count)
+        return [codec.decode_event(entry_id, fields) for entry_id, fields in entries]
+
+    async def tail(self, after: str = "$") -> AsyncIterator[JobEvent]:
+        async for entries in streams.follow(self._store, self._keys.events, after):
+            for entry_id, fields in entries:
+                yield codec.decode_event(entry_id, fields)
+
+    async def extent(self) -> Extent:
+        return await streams.extent(self._store, self._keys.events)
+
+    async def job_events(self, job_id: str, after: str = "-", count: int = 1000) -> list[JobEvent]:
+        """Up to `count` events of one job later than `after`: the truth about it, strangers' words too."""
+        entries = await streams.read_range(self._store, self._keys.job_events(job_id), after, count)
+        return [codec.decode_event(entry_id, fields, job_id) for entry_id, fields in entries]

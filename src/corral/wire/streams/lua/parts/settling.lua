@@ -1,0 +1,30 @@
+-- Write down how claimed jobs ended. A row is
+-- [entry, owner, deliveries, id, task, status, value, event data, at ms]; status "queued" gives the job back.
+-- use holding
+local function settle(row)
+  local entry, id, task, status, at = row[1], row[4], row[5], row[6], row[9]
+  local code = held(entry, row[2], row[3])
+  if code ~= 0 then return code end
+  local known = call("HMGET", JOB .. id, "status", "ttl_s")
+  if not known[1] then
+    -- its time ran out while it ran: a hash made now would be a part of one
+    drop(entry)
+    share(id, task, "expired", at, "worker.finish", "{}")
+    return GONE
+  end
+  if OVER[known[1]] then
+    drop(entry)
+    return known[1] == "canceled" and status == "canceled" and 0 or ENDED
+  end
+  local ttl = lifetime(known[2])
+  if status == "queued" then
+    local found = call("XRANGE", STREAM, entry, entry)
+    -- where the entry was trimmed away, the hash still knows what was asked
+    local body = found[1] and found[1][2]
+                 or {"job_id", id, "task", task, "payload", call("HGET", JOB .. id, "payload") or "{}"}
+    put_back(entry, body, id, task, ttl, spent_before(id) + row[3] - 1, at, "worker.release")
+  else
+    finish(entry, id, task, ttl, status, row[7], row[8], at, "worker.finish")
+  end
+  return 0
+end

@@ -1,0 +1,38 @@
+-- turn: settle a batch of claims, then claim as many again as asked.
+-- KEYS     jobs:stream jobs:events jobs:workers jobs:trip:BROKER, then hash, events and deliveries of each settled job
+-- ARGV[1]  .. [5] as in parts/story   ARGV[6] msgpack [settlement row, …] (parts/settling)
+-- ARGV[7]  want   ARGV[8] number of this trip   ARGV[9] lock ms   ARGV[10] most payload bytes in one answer
+-- Returns  [0 | code | fault text, …], [claimed row, …], why, last id seen, [expired, over, malformed]
+-- use settling
+-- use claiming
+local WORKERS, TRIP = KEYS[3], KEYS[4]
+local TRIP_SECONDS = 3600
+
+local codes = {}
+for position, row in ipairs(cmsgpack.unpack(ARGV[6])) do codes[position] = each_alone(settle, row) end
+
+local want, trip = tonumber(ARGV[7]), tonumber(ARGV[8])
+local function is_given_up()
+  -- its worker has stopped waiting for this very trip: what it took now, nobody would run
+  return trip <= (tonumber(call("HGET", TRIP, "given_up") or 0) or 0)
+end
+
+if want <= 0 or is_given_up() then return {codes, {}, "satisfied", "", {0, 0, 0}} end
+
+-- the first write is one that a full or read-only server refuses: XREADGROUP alone would be let through
+call("HSET", WORKERS, SPEAKER, NOW .. " " .. ARGV[9])
+local rows, drained, skipped = claim(SPEAKER, want, tonumber(ARGV[10]))
+
+local entries = {}
+for position, row in ipairs(rows) do entries[position] = row[1] end
+call("HSET", TRIP, "number", ARGV[8], "entries", table.concat(entries, " "))
+call("EXPIRE", TRIP, TRIP_SECONDS)
+
+local seen = ""
+if drained then
+  for _, flat in ipairs(call("XINFO", "GROUPS", STREAM)) do
+    local group = fields_of(flat)
+    if group.name == GROUP then seen = group["last-delivered-id"] end
+  end
+end
+return {codes, rows, drained and "drained" or "satisfied", seen, skipped}
