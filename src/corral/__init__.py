@@ -1,1 +1,58 @@
-"""Corral: a job system on Redis for Python."""
+"""Corral: a job system on Redis for Python. One job model, one worker runtime, three wire contracts."""
+
+from corral.app import Corral, JobType
+from corral.core.capability import Capability
+from corral.core.event import EventKind, JobEvent
+from corral.core.job import Backoff, Job, JobOptions, JobState, Keep
+from corral.errors import (
+    Away,
+    CorralError,
+    GiveBack,
+    InvalidName,
+    InvalidOptions,
+    InvalidPayload,
+    JobCancelled,
+    JobTimeout,
+    Postpone,
+    Refused,
+    SettleError,
+    StoreFault,
+    Transient,
+    Unrecoverable,
+    Unsupported,
+)
+from corral.queue import Queue
+from corral.worker import JobContext, Worker
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Away",
+    "Backoff",
+    "Capability",
+    "Corral",
+    "CorralError",
+    "EventKind",
+    "GiveBack",
+    "InvalidName",
+    "InvalidOptions",
+    "InvalidPayload",
+    "Job",
+    "JobCancelled",
+    "JobContext",
+    "JobEvent",
+    "JobOptions",
+    "JobState",
+    "JobTimeout",
+    "JobType",
+    "Keep",
+    "Postpone",
+    "Queue",
+    "Refused",
+    "SettleError",
+    "StoreFault",
+    "Transient",
+    "Unrecoverable",
+    "Unsupported",
+    "Worker",
+]

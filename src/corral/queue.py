@@ -28,10 +28,11 @@ class Queue:
     Queue('mail', room='bullmq')
     """
 
-    def __init__(self, app: "Corral", room: Room, name: str) -> None:
+    def __init__(self, app: "Corral", room: Room, name: str, *, is_read: bool = False) -> None:
         self._app = app
         self.room = room
-        self.name = naming.check_queue(name)
+        # a name found on the wire is taken as it is; one that is given must keep to the grammar
+        self.name = name if is_read else naming.check_queue(name)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, room={self.room.name!r})"

@@ -135,7 +135,7 @@ async def test_competing_workers_share_the_jobs_without_overlap(house: House):
             settlements = [settle(claim) for claim in turn.claims]
 
     shares = await asyncio.gather(*map(work, brokers))
-    assert sorted(sum(shares, [])) == sorted(ids)
+    assert sorted(job_id for share in shares for job_id in share) == sorted(ids)
 
 
 async def test_a_waiting_worker_is_woken_by_a_new_job(house: House):

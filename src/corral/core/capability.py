@@ -28,7 +28,7 @@ def require(room: str, able: frozenset[Capability], needed: Capability, asked: s
     Traceback (most recent call last):
     ...
     corral.errors.Unsupported: room 'streams' has no delay, so delay=1000 cannot be kept; leave it out, or use a room that has it
-    """
+    """  # noqa: E501
     if needed not in able:
         raise Unsupported(
             f"room {room!r} has no {needed.value}, so {asked} cannot be kept; "

@@ -1,0 +1,311 @@
+"""Corral: the object people hold."""
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import update_wrapper
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from weakref import WeakKeyDictionary
+
+from corral.core.failure import classifier
+from corral.core.job import Job
+from corral.core.outcome import BackoffRule, RetryPolicy
+from corral.core.ports import Broker, Profile
+from corral.errors import InvalidOptions
+from corral.observe.metrics import Metrics
+from corral.queue import NewJob, Queue
+from corral.store.connect import Reconnect, Store, first_contact
+from corral.store.embedded import Embedded
+from corral.sync import Door
+from corral.wire.place import Place
+from corral.wiring import Room, room_named
+from corral.worker import Doors, Listener, Registry, Worker, default_name
+from corral.worker.worker import wall_clock
+
+GRACE_S = 30.0
+"""How long a worker that is asked to stop lets running jobs go on."""
+
+
+class Corral:
+    """One server, its queues and their handlers.
+
+    With no URL, `REDIS_URL` is used; where that is not set either, a private server is started in `folder`
+    and shared with every other process that uses that folder.
+
+    >>> app = Corral("redis://127.0.0.1:6379")
+    >>> @app.job("send-email", queue="mail", attempts=5, timeout=30)
+    ... async def send_email(job): ...
+    >>> send_email.queue
+    Queue('mail', room='bullmq')
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        room: str = "bullmq",
+        namespaces: Mapping[str, str] | None = None,
+        folder: Path | str | None = None,
+        transient: Iterable[type[BaseException] | str] = (),
+        permanent: Iterable[type[BaseException] | str] = (),
+        backoff: BackoffRule | None = None,
+        clock: Callable[[], int] = wall_clock,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._url = url or os.environ.get("REDIS_URL") or None
+        self._folder = folder
+        self._embedded: Embedded | None = None
+        self._default_room = room_named(room)
+        self._namespaces = dict(namespaces or {})
+        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = WeakKeyDictionary()
+        self._brokers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], Broker]] = (
+            WeakKeyDictionary()
+        )
+        self._registries: dict[tuple[str, str], Registry] = {}
+        self._policy = RetryPolicy(
+            classify=classifier(transient=tuple(transient), permanent=tuple(permanent)),
+            backoff_rule=backoff,
+            random=random.random,
+        )
+        self.clock = clock
+        self.metrics = metrics or Metrics()
+        self.sync = Door()
+
+    # -- for producers ----------------------------------------------------------------------------------
+
+    def job(
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        room: str | None = None,
+        timeout: float | None = None,
+        process: bool = False,
+        **options: Any,
+    ) -> Callable[[Callable[[Any], Any]], "JobType"]:
+        """A decorator: the function runs the jobs called `name`, which are added with these options.
+
+        `async def` runs on the event loop, `def` in a thread, and with `process=True` in a spawned process.
+        """
+        target = self.queue(queue, room)
+        target.options(options)  # a wrong option is found where it is written
+
+        def register(fn: Callable[[Any], Any]) -> JobType:
+            registry = self._registries.setdefault((target.room.name, target.name), Registry())
+            registry.add(name, fn, timeout=timeout, process=process)
+            return JobType(target, name, fn, options)
+
+        return register
+
+    def queue(self, name: str | None = None, room: str | None = None) -> Queue:
+        """A queue by its name; without one, the room's usual queue."""
+        chosen = room_named(room) if room else self._default_room
+        return Queue(self, chosen, name or chosen.default_queue)
+
+    async def queues(self, room: str | None = None) -> list[Queue]:
+        """The queues there are in a room."""
+        chosen = room_named(room) if room else self._default_room
+        names = await chosen.queues(self.store(), self.namespace(chosen))
+        return [Queue(self, chosen, name, is_read=True) for name in names]
+
+    # -- for workers ------------------------------------------------------------------------------------
+
+    def workers(
+        self,
+        *,
+        concurrency: int = 1,
+        name: str | None = None,
+        queues: Sequence[str] | None = None,
+        listener: Listener | None = None,
+        reconnect: Reconnect | None = None,
+        **profile: Any,
+    ) -> list[Worker]:
+        """A worker for each queue that has a handler; `queues` names the ones to serve."""
+        wanted = {key: registry for key, registry in self._registries.items() if not queues or key[1] in queues}
+        if not wanted:
+            known = ", ".join(sorted(queue for _, queue in self._registries)) or "none at all"
+            raise InvalidOptions(f"no handlers for queues {queues or 'of any name'}; handlers exist for: {known}")
+        reconnect = reconnect or Reconnect()
+        who = Profile(name=name or default_name(), **profile)
+        return [
+            Worker(
+                queue,
+                self._doors(room_named(room), queue, who),
+                registry,
+                profile=who,
+                delays=reconnect.delay,
+                max_tries=reconnect.max_tries,
+                policy=self._policy,
+                concurrency=concurrency,
+                clock=self.clock,
+                metrics=self.metrics.queue(room, queue),
+                listener=listener,
+            )
+            for (room, queue), registry in wanted.items()
+        ]
+
+    async def run(self, *, concurrency: int = 1, grace: float = GRACE_S, **options: Any) -> None:
+        """Work until a signal comes (or this is cancelled): `concurrency` jobs at a time in each queue.
+
+        The first SIGINT or SIGTERM stops claiming and lets running jobs end within `grace` seconds; what is
+        left then is given back. The second ends at once.
+        """
+        workers = self.workers(concurrency=concurrency, **options)
+        with _Signals(workers, grace):
+            await _together([worker.run() for worker in workers], workers)
+
+    def _doors(self, room: Room, queue: str, who: Profile) -> Any:
+        @asynccontextmanager
+        async def open_doors() -> AsyncIterator[Doors]:
+            store = Store(self.url)
+            place = Place(store, queue, self.namespace(room), self.clock, who)
+            broker = room.broker(place)
+            try:
+                await first_contact(store)
+                yield Doors(broker, room.reporter(place))
+            finally:
+                with suppress(ConnectionError):
+                    await broker.close()
+                await store.close()
+
+        return open_doors
+
+    # -- connections ------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The server's address; the first look starts the private server where none is given."""
+        if self._url is not None:
+            return self._url
+        if self._embedded is None:
+            self._embedded = Embedded(self._folder).start()
+        return self._embedded.url
+
+    def namespace(self, room: Room) -> str:
+        """What the keys of a room begin with."""
+        return self._namespaces.get(room.name, room.default_namespace)
+
+    def store(self) -> Store:
+        """The connections of the running event loop."""
+        loop = asyncio.get_running_loop()
+        store = self._stores.get(loop)
+        if store is None:
+            store = self._stores[loop] = Store(self.url)
+        return store
+
+    def place(self, queue: Queue) -> Place:
+        """Where a queue's ports are, for this event loop."""
+        return Place(self.store(), queue.name, self.namespace(queue.room), self.clock)
+
+    def broker(self, queue: Queue) -> Broker:
+        """The broker that producers of this event loop share."""
+        brokers = self._brokers.setdefault(asyncio.get_running_loop(), {})
+        key = (queue.room.name, queue.name)
+        broker = brokers.get(key)
+        if broker is None:
+            broker = brokers[key] = queue.room.broker(self.place(queue))
+        return broker
+
+    async def close(self) -> None:
+        """Close this event loop's connections, and let go of the private server."""
+        loop = asyncio.get_running_loop()
+        for broker in self._brokers.pop(loop, {}).values():
+            await broker.close()
+        store = self._stores.pop(loop, None)
+        if store is not None:
+            await store.close()
+        if self._embedded is not None:
+            self._embedded.close()
+            self._embedded = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class JobType:
+    """A handler and the jobs it runs: call it as the function it was, or add jobs for it."""
+
+    def __init__(self, queue: Queue, name: str, fn: Callable[[Any], Any], options: Mapping[str, Any]) -> None:
+        self.queue = queue
+        self.name = name
+        self._fn = fn
+        self._options = dict(options)
+        update_wrapper(self, fn)
+
+    def __call__(self, job: Any) -> Any:
+        return self._fn(job)
+
+    def __repr__(self) -> str:
+        return f"JobType({self.name!r}, queue={self.queue.name!r}, room={self.queue.room.name!r})"
+
+    async def add(self, data: Any = None, *, id: str = "", **options: Any) -> Job:
+        """The job as it was added; options given here win over the decorator's.
+
+        >>> await send_email.add({"to": "…"}, delay=1000, priority=5)   # doctest: +SKIP
+        """
+        return await self.queue.add(self.name, data, id=id, **{**self._options, **options})
+
+    async def add_many(self, data: Iterable[Any], **options: Any) -> list[str]:
+        """Ids of one job for each item of `data`."""
+        jobs: Iterable[NewJob] = ((self.name, item) for item in data)
+        return await self.queue.add_many(jobs, **{**self._options, **options})
+
+
+class _Signals:
+    """While inside, the first signal stops the workers gently and the second at once."""
+
+    NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self, workers: Sequence[Worker], grace: float) -> None:
+        self._workers = workers
+        self._grace = grace
+        self._stopping: list[asyncio.Task[None]] = []
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        # outside the main thread (or on Windows) signals are the caller's
+        with suppress(ValueError, RuntimeError, NotImplementedError):
+            for number in self.NUMBERS:
+                loop.add_signal_handler(number, self._signalled)
+
+    def __exit__(self, *_: object) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(ValueError, RuntimeError, NotImplementedError):
+            for number in self.NUMBERS:
+                loop.remove_signal_handler(number)
+
+    def _signalled(self) -> None:
+        if self._stopping:
+            for worker in self._workers:
+                worker.kill()
+        else:
+            self._stopping = [asyncio.ensure_future(worker.stop(self._grace)) for worker in self._workers]
+
+
+async def _together(runs: Sequence[Coroutine[Any, Any, None]], workers: Sequence[Worker]) -> None:
+    """Run all workers; where one fails the others are stopped, and its error is raised."""
+    tasks = [asyncio.create_task(run) for run in runs]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        failed = any(task.done() and not task.cancelled() and task.exception() for task in tasks)
+        if failed:
+            await asyncio.gather(*(worker.stop(0) for worker in workers), return_exceptions=True)
+        for task in tasks:
+            if not task.done():
+                task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+
