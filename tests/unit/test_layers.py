@@ -1,0 +1,59 @@
+"""The layers are drawn in pyproject.toml; here each line is crossed once, to see that it holds."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import corral
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def lint(house: Path) -> subprocess.CompletedProcess[str]:
+    """What import-linter says of the package in `house`."""
+    program = "import sys; from importlinter.cli import lint_imports_command; lint_imports_command()"
+    return subprocess.run(
+        [sys.executable, "-c", program, "--config", str(ROOT / "pyproject.toml"), "--no-cache", "--no-logo"],
+        env={**os.environ, "PYTHONPATH": str(house)}, cwd=house, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    """A copy of the package, to be spoilt."""
+    shutil.copytree(
+        Path(corral.__file__).parent, tmp_path / "corral", ignore=shutil.ignore_patterns("__pycache__", "lua")
+    )
+    return tmp_path
+
+
+def test_the_house_keeps_its_layers(house: Path) -> None:
+    said = lint(house)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "0 broken" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("core/job.py", "import corral.store.connect", "Imports go one way"),
+        ("core/job.py", "import asyncio", "The core is pure"),
+        ("store/connect.py", "import corral.wire.place", "Imports go one way"),
+        ("wire/streams/broker.py", "import corral.wire.bullmq.keys", "Rooms never import each other"),
+        ("wire/bullmq/codec.py", "import corral.store.connect", "A room's keys and codec are pure"),
+        ("wire/streams/keys.py", "import redis", "A room's keys and codec are pure"),
+        ("wire/bullmq/broker.py", "import redis.asyncio", "Only the store speaks to redis-py"),
+        ("worker/registry.py", "import corral.store.connect", "The worker knows no server and no room"),
+        ("worker/registry.py", "import corral.wire.streams.keys", "The worker knows no server and no room"),
+    ],
+)
+def test_a_line_that_crosses_a_layer_is_found(house: Path, module: str, line: str, contract: str) -> None:
+    with (house / "corral" / module).open("a") as text:
+        text.write(f"\n{line}\n")
+    said = lint(house)
+    assert said.returncode == 1
+    assert f"{contract} BROKEN" in said.stdout
