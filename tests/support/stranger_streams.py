@@ -55,7 +55,8 @@ class StrangerGateway:
         last, deadline = b"0-0", time.monotonic() + seconds
         while time.monotonic() < deadline:
             answer = self.client.xread({f"job:{job_id}:events": last}, block=200)
-            for last, fields in answer[0][1] if answer else []:
+            for entry, fields in answer[0][1] if answer else []:
+                last = entry
                 event = {name.decode(): value.decode() for name, value in fields.items()}
                 yield event
                 if event["type"] in TERMINAL:

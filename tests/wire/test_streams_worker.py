@@ -155,7 +155,7 @@ async def test_a_payload_of_broken_bytes_is_kept_raw(broker, client) -> None:
 
 async def test_an_entry_that_names_only_the_job_takes_the_rest_from_its_hash(broker, client) -> None:
     job_id = StrangerGateway(client).create("rag", {"q": 1})
-    client.xtrim("jobs:stream", maxlen=0)
+    client.xtrim("jobs:stream", maxlen=0, approximate=False)
     client.xadd("jobs:stream", {"job_id": job_id})
     (claim,) = (await broker.turn([], 1)).claims
     assert (claim.job.name, claim.job.data) == ("rag", {"q": 1})
@@ -214,8 +214,12 @@ async def test_a_cancelled_job_ends_as_canceled(broker, clock, client) -> None:
     assert story(client, claim.job.id)[-1] == "canceled"
 
 
-@pytest.mark.parametrize(("outcome", "said"), [(Postponed(500), "no delay"), (WaitingChildren(), "waits for children")])
-async def test_an_ending_the_contract_has_not_ends_with_a_clear_error(broker, clock, client, outcome, said) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "said"), [(Postponed(500), "no delay"), (WaitingChildren(), "waits for children")]
+)
+async def test_an_ending_the_contract_has_not_ends_with_a_clear_error(
+    broker, clock, client, outcome, said
+) -> None:
     claim = await claimed(broker, clock)
     assert await settle(broker, claim, outcome) is None
     job = StrangerGateway(client).read(claim.job.id)
@@ -334,7 +338,7 @@ async def test_a_job_given_back_is_queued_again_and_spends_nothing(broker, clock
 
 async def test_a_job_given_back_keeps_fields_we_do_not_know(broker, client) -> None:
     job_id = StrangerGateway(client).create("chat", {})
-    client.xtrim("jobs:stream", maxlen=0)
+    client.xtrim("jobs:stream", maxlen=0, approximate=False)
     client.xadd("jobs:stream", {"job_id": job_id, "task": "chat", "payload": "{}", "trace_id": "7"})
     (claim,) = (await broker.turn([], 1)).claims
     await settle(broker, claim, Released())
@@ -344,7 +348,7 @@ async def test_a_job_given_back_keeps_fields_we_do_not_know(broker, client) -> N
 
 async def test_a_job_given_back_after_its_entry_was_trimmed_away_is_rebuilt(broker, clock, client) -> None:
     claim = await claimed(broker, clock, {"n": 7})
-    client.xtrim("jobs:stream", maxlen=0)
+    client.xtrim("jobs:stream", maxlen=0, approximate=False)
     assert await settle(broker, claim, Released()) is None
     (again,) = (await broker.turn([], 1)).claims
     assert (again.job.id, again.job.name, again.job.data) == (claim.job.id, "chat", {"n": 7})
@@ -357,18 +361,22 @@ async def test_a_job_that_expired_in_the_queue_is_acknowledged_and_counted(broke
     gone, there = await broker.submit([Job(name="chat", data={}, queue="jobs") for _ in range(2)])
     client.pexpire(f"job:{gone}", 1)
     client.pexpire(f"job:{gone}:events", 1)
-    while client.exists(f"job:{gone}"):
+    while client.exists(f"job:{gone}", f"job:{gone}:events"):
         await asyncio.sleep(0.001)
     turn = await broker.turn([], 5)
     assert [claim.job.id for claim in turn.claims] == [there]
     assert not client.exists(f"job:{gone}", f"job:{gone}:events")
     assert client.xlen("jobs:stream") == 1
     assert broker.skipped == {"expired": 1}
-    assert [f[b"job_id"].decode() for _, f in client.xrange("jobs:events") if f[b"type"] == b"expired"] == [gone]
+    assert [f[b"job_id"].decode() for _, f in client.xrange("jobs:events") if f[b"type"] == b"expired"] == [
+        gone
+    ]
 
 
 @pytest.mark.parametrize("outcome", [Completed(b"1"), Dead("x"), Released(), Cancelled()])
-async def test_a_job_that_expired_while_it_ran_is_never_made_again_in_part(broker, clock, client, outcome) -> None:
+async def test_a_job_that_expired_while_it_ran_is_never_made_again_in_part(
+    broker, clock, client, outcome
+) -> None:
     claim = await claimed(broker, clock)
     client.delete(f"job:{claim.job.id}", f"job:{claim.job.id}:events")
     assert type(await settle(broker, claim, outcome)) is JobMissing
@@ -419,7 +427,13 @@ async def test_an_end_that_someone_else_wrote_is_never_overwritten(broker, clock
 
 @pytest.mark.parametrize(
     "entry",
-    [{"task": "chat"}, {"job_id": "", "task": "chat"}, {"job_id": "a b"}, {"job_id": b"\xff"}, {"x": "y" * 10_000}],
+    [
+        {"task": "chat"},
+        {"job_id": "", "task": "chat"},
+        {"job_id": "a b"},
+        {"job_id": b"\xff"},
+        {"x": "y" * 10_000},
+    ],
     ids=["no id", "empty id", "a space", "broken bytes", "something else"],
 )
 async def test_a_malformed_entry_is_acknowledged_and_counted(broker, client, entry) -> None:
@@ -433,7 +447,7 @@ async def test_a_malformed_entry_is_acknowledged_and_counted(broker, client, ent
 
 async def test_an_entry_that_points_at_a_foreign_key_harms_neither(broker, client) -> None:
     job_id = StrangerGateway(client).create("chat", {})
-    client.xtrim("jobs:stream", maxlen=0)
+    client.xtrim("jobs:stream", maxlen=0, approximate=False)
     client.xadd("jobs:stream", {"job_id": f"{job_id}:events", "task": "chat", "payload": "{}"})
     events = client.dump(f"job:{job_id}:events")
     assert (await broker.turn([], 1)).claims == []

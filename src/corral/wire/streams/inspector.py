@@ -130,21 +130,19 @@ class StreamsInspector:
                 return []
             raise
         flat = await self._store.call("HGETALL", self._keys.workers)
-        locks = {name: int(value.split()[-1]) for name, value in zip(flat[::2], flat[1::2], strict=True)}
+        ours = {name: value.split() for name, value in zip(flat[::2], flat[1::2], strict=True)}
         now = self._place.clock()
         found = []
         for row in consumers:
             consumer: dict[bytes, Any] = dict(zip(row[::2], row[1::2], strict=True))
-            name, idle, pending = consumer[b"name"], consumer[b"idle"], consumer[b"pending"]
-            patience = max(locks[name], ALIVE_MS) if name in locks else STRANGER_ALIVE_MS
-            if idle <= patience:
-                found.append(
-                    WorkerInfo(
-                        name=name.decode("utf-8", "replace"),
-                        seen_at=now - idle,
-                        extra={"active": pending, "is_ours": name in locks},
-                    )
-                )
+            name, seen_at, patience = consumer[b"name"], now - consumer[b"idle"], STRANGER_ALIVE_MS
+            if name in ours:
+                # a renewal shows in the group, an idle worker's turn in the registry
+                seen_at = max(seen_at, int(ours[name][0]))
+                patience = max(int(ours[name][1]), ALIVE_MS)
+            if now - seen_at <= patience:
+                extra = {"active": consumer[b"pending"], "is_ours": name in ours}
+                found.append(WorkerInfo(name=name.decode("utf-8", "replace"), seen_at=seen_at, extra=extra))
         return found
 
     async def is_paused(self) -> bool:

@@ -30,6 +30,8 @@ call("EXPIRE", TRIP, TRIP_SECONDS)
 
 local seen = ""
 if drained then
+  -- before 7.2 a read that finds nothing leaves no consumer behind, and an idle worker would not be seen
+  if #rows == 0 then call("XGROUP", "CREATECONSUMER", STREAM, GROUP, SPEAKER) end
   for _, flat in ipairs(call("XINFO", "GROUPS", STREAM)) do
     local group = fields_of(flat)
     if group.name == GROUP then seen = group["last-delivered-id"] end
