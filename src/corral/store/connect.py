@@ -1,25 +1,20 @@
-"""A URL becomes a Store: clients, script calls, and errors of our own."""
+"""A URL becomes a Store: calls, scripts and blocking lines, with errors of our own."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from random import random
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import Connection, parse_url
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError
 
-from corral.errors import Away, InvalidOptions, StoreFault
-from corral.store.faults import translating
+from corral.errors import Away, InvalidOptions
+from corral.store.faults import UnknownScript
+from corral.store.link import Link
 from corral.store.scripts import Script
 
 ANSWER_TIMEOUT_S = 10.0
-CONNECT_TIMEOUT_S = 5.0
 OURS = ("protocol", "decode_responses", "retry", "retry_on_timeout", "client_name", "max_connections")
-"""What the store decides for itself, whatever the address says."""
+"""Options of an address that mean nothing here: the store decides them for itself."""
 
 
 class Store:
@@ -39,98 +34,51 @@ class Store:
         self.dialled = without_password(url)
         self._address = _address(url)
         self._answer_timeout: float = self._address.pop("socket_timeout", answer_timeout)
-        self.client = self._client(socket_timeout=self._answer_timeout)
-
-    def _client(self, is_single: bool = False, **options: Any) -> Redis:
-        pool = ConnectionPool(
-            **{"socket_connect_timeout": CONNECT_TIMEOUT_S, **self._address},
-            **options,
-            protocol=2,
-            decode_responses=False,
-            retry_on_timeout=False,
-            retry=Retry(NoBackoff(), 0),
-        )
-        client: Redis = Redis(connection_pool=pool, single_connection_client=is_single)
-        # answers reach the codecs as the server gave them: bytes, integers, lists
-        client.response_callbacks.clear()
-        return client
-
-    def blocking(self, name: str, block_s: float) -> Redis:
-        """A client with one connection of its own, named `name`, for calls that block up to `block_s`."""
-        return self._client(is_single=True, client_name=name, socket_timeout=block_s + self._answer_timeout)
+        self._link = Link(self._address, self.dialled, self._answer_timeout)
 
     def line(self, name: str, block_s: float) -> "Line":
         """A connection of its own, named `name`, for calls that block up to `block_s`."""
-        return Line(self, name, block_s)
+        return Line(Link(self._address, self.dialled, block_s + self._answer_timeout, name))
 
     async def call(self, *command: Any) -> Any:
         """The answer to one plain command."""
-        with translating(self.dialled):
-            return await _execute(self.client, *command)
+        return await self._link.call(*command)
 
     async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """The answers to several plain commands sent together, not as a transaction."""
-        with translating(self.dialled):
-            pipeline = self.client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command)
-            # raised by redis-py, an error would quote the command, and with it the data of a job
-            answers = list(await pipeline.execute(raise_on_error=False))
-            for answer in answers:
-                if isinstance(answer, Exception):
-                    raise answer
-            return answers
+        return await self._link.pipe(commands)
 
     async def run(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> Any:
         """The answer to a script; the server is taught it first where it does not know it."""
-        with translating(self.dialled):
-            call = ("EVALSHA", script.sha, len(keys), *keys, *args)
-            try:
-                return await _execute(self.client, *call)
-            except NoScriptError:
-                # the script did not run, so sending it again cannot run it twice
-                return await _execute(self.client, "EVAL", script.text, *call[2:])
+        call = self._link.call
+        try:
+            return await call("EVALSHA", script.sha, len(keys), *keys, *args)
+        except UnknownScript:
+            # the script did not run, so sending it again cannot run it twice
+            return await call("EVAL", script.text, len(keys), *keys, *args)
 
     async def close(self) -> None:
-        """Close every connection; a server that is away already is not an error."""
-        await _quietly(self.client)
+        """Close every connection."""
+        self._link.hang_up()
 
 
 class Line:
     """A connection for one caller's blocking calls; opened when first used."""
 
-    def __init__(self, store: Store, name: str, block_s: float) -> None:
-        self._store = store
-        self._name = name
-        self._block_s = block_s
-        self._client: Redis | None = None
+    def __init__(self, link: Link) -> None:
+        self._link = link
 
     async def call(self, *command: Any) -> Any:
         """The answer to one command; a call that fails or is cancelled leaves the line hung up."""
-        if self._client is None:
-            self._client = self._store.blocking(self._name, self._block_s)
         try:
-            with translating(self._store.dialled):
-                return await _execute(self._client, *command)
+            return await self._link.call(*command)
         except BaseException:
-            await self.hang_up()
+            self._link.hang_up()
             raise
 
     async def hang_up(self) -> None:
         """Close the connection; the next call opens another."""
-        client, self._client = self._client, None
-        if client is not None:
-            await _quietly(client)
-
-
-async def _quietly(client: Redis) -> None:
-    with suppress(StoreFault, OSError):
-        await client.aclose(close_connection_pool=True)
-
-
-async def _execute(client: Any, *command: Any) -> Any:
-    return await client.execute_command(*command)
-
+        self._link.hang_up()
 
 
 def _address(url: str) -> dict[str, Any]:

@@ -39,6 +39,8 @@ SHORTEST_BLOCK_S = 0.001
 MOST_BYTES = 4 * 1024 * 1024
 """The most job data in one trip, either way."""
 MOST_ROWS = 500
+GIVEN_UP_MS = 600_000
+"""How long a lost trip may still be on its way."""
 
 SCRIPTS = Scripts("corral.wire.bullmq")
 
@@ -164,7 +166,7 @@ class BullmqBroker:
                 SCRIPTS["recover"], self._keys.fixed, (now, profile.max_stalls, profile.recover_ms)
             )
             return Recovery(requeued=[job_id.decode() for job_id in requeued])
-        rows = await self._store.run(SCRIPTS["adopt"], self._keys.fixed, (owner,))
+        rows = await self._store.run(SCRIPTS["adopt"], self._keys.fixed, (owner, GIVEN_UP_MS))
         if owner == self._unanswered:
             self._unanswered = None
         queue = self._place.queue

@@ -1,10 +1,12 @@
--- adopt: what one trip claimed under a receipt, for the worker that never saw the answer.
+-- adopt: what one trip claimed under a receipt, for the worker that never saw the answer. A trip that is
+-- still on its way claims nothing when it comes: its receipt is noted as given up.
 -- KEYS     keys.fixed
--- ARGV[1]  receipt
+-- ARGV[1]  receipt   ARGV[2] ms for which the note is kept
 -- Returns  [[id, fields], …]
 -- use queue
 local active = call("LRANGE", ACTIVE, 0, -1)
 local claims = {}
+call("SET", PREFIX .. "given-up:" .. ARGV[1], 1, "PX", ARGV[2])
 for from = 1, #active, 1000 do
   local names = {}
   for i = from, math.min(from + 999, #active) do names[#names + 1] = PREFIX .. active[i] .. ":lock" end

@@ -76,6 +76,8 @@ end
 
 -- [[id, fields], …], why, until
 local function claim(want, now, receipt, lock_ms, worker, limit_max, limit_ms, max_bytes, state)
+  -- its worker has stopped waiting for this very trip: what it claimed now, nobody would run
+  if call("EXISTS", PREFIX .. "given-up:" .. receipt) == 1 then return {}, "satisfied", 0 end
   promote_due(now, state)
   local max = state.max or limit_max
   local limited = limited_for(max)

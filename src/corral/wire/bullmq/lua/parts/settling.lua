@@ -157,14 +157,14 @@ local function enter_finished(finished, row)
   end
 end
 
--- [[position, code, text], …] of what was not settled, and whether any job has ended
+-- [[position, code, text], …] of what was not settled, and whether the last that was settled has ended
 local function settle_all(rows, state, points)
   call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
   local some_missing, some_family = survey(rows)
   local locks = call("MGET", unpack(KEYS, FIXED + 1, FIXED + #rows))
   local active, present = read_active(#rows)
   local refused, settled, released, gone = {}, {}, {}, {}
-  local finished, last = {completed = {}, failed = {}}, nil
+  local finished, last, ended = {completed = {}, failed = {}}, nil, false
   for i, row in ipairs(rows) do
     local code, text = check(row, locks[i], some_missing, some_family), ""
     if code == 0 then
@@ -181,6 +181,7 @@ local function settle_all(rows, state, points)
       local fine, problem = pcall(write, row, state, finished, points)
       if fine then
         if ends then last = row end
+        ended = ends
         settled[#settled + 1] = row[1]
         released[#released + 1] = KEYS[FIXED + i]
         gone[row[1]] = true
@@ -203,5 +204,5 @@ local function settle_all(rows, state, points)
     call("SREM", STALLED, unpack(settled))
     call("SREM", CANCELLING, unpack(settled))
   end
-  return refused, last ~= nil
+  return refused, ended
 end
