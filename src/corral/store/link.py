@@ -8,7 +8,7 @@ still reads addresses and makes TLS contexts. See docs/adr/0010-a-link-of-our-ow
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import hiredis
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
@@ -136,8 +136,8 @@ class _Wire(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # not asserted: uvloop's transports keep to the interface and are no subclass of it
+        self._transport = cast(asyncio.Transport, transport)
 
     def send(self, packed: bytes) -> "asyncio.Future[Any]":
         """The answer to a packed command, when it comes."""
