@@ -43,7 +43,8 @@ _TABLE: tuple[tuple[_Entry, str, str], ...] = (
     (_YES, "anyio", "EndOfStream IncompleteRead BrokenResourceError ClosedResourceError BrokenWorkerProcess"),
     (_NO, "builtins", "PermissionError FileNotFoundError"),
     (details.by_errno, "builtins", "OSError"),
-    (details.by_resolver, "socket", "gaierror"),
+    # not by errno: a resolver's numbers are its own; and a name may be gone for a moment only
+    (_YES, "socket", "gaierror"),
     (_YES, "ssl", "SSLEOFError SSLZeroReturnError SSLSyscallError SSLWantReadError SSLWantWriteError"),
     # its errno is the library's own number, so it must not be read as the system's
     (_NO, "ssl", "SSLError"),
@@ -61,10 +62,12 @@ _TABLE: tuple[tuple[_Entry, str, str], ...] = (
         for client in ("httpx", "httpx2")
         for row in (
             (_YES, client, "TransportError"),
+            (_Wraps(_YES), client, "ConnectError"),
             (_NO, client, "UnsupportedProtocol LocalProtocolError TooManyRedirects DecodingError InvalidURL"),
         )
     ),
     (_YES, "httpcore", "NetworkError TimeoutException RemoteProtocolError ProxyError ConnectionNotAvailable"),
+    (_Wraps(_YES), "httpcore", "ConnectError"),
     (_YES, "requests", "ConnectionError Timeout ChunkedEncodingError RetryError"),
     (_Wraps(_YES), "requests", "SSLError"),
     (_NO, "requests", "TooManyRedirects InvalidJSONError ContentDecodingError"),

@@ -1,7 +1,6 @@
 """What an error's own numbers and codes say: will it pass (True), will it not (False), or nothing (None)."""
 
 import errno
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -70,11 +69,6 @@ def ask(holder: Any, name: str) -> Any:
 
 def by_errno(error: OSError) -> bool | None:
     return error.errno in _ERRNOS if isinstance(error.errno, int) else None
-
-
-def by_resolver(error: OSError) -> bool:
-    # a resolver's codes are numbers of their own kind; "no such name" is an answer, not a hiccup
-    return error.errno in (socket.EAI_AGAIN, socket.EAI_MEMORY, socket.EAI_SYSTEM)
 
 
 def by_status_number(status: Any) -> bool | None:

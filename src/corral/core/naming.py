@@ -4,10 +4,10 @@ Only what is given is checked; what stands on the wire already is read as it is.
 """
 
 import re
-import reprlib
 import unicodedata
 from typing import Any
 
+from corral.core.shown import shown
 from corral.errors import InvalidName
 
 LONGEST_QUEUE = 255
@@ -113,7 +113,7 @@ def check_step(step: Any) -> str:
 
 def _check_text(what: str, text: Any, longest: int) -> None:
     if not isinstance(text, str):
-        raise InvalidName(f"{what} {reprlib.repr(text)} is of type {type(text).__name__}; use text")
+        raise InvalidName(f"{what} {shown(text)} is of type {type(text).__name__}; use text")
     if not text:
         raise InvalidName(f"{what} is empty; give it at least one letter or digit")
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -1,6 +1,5 @@
 """What a producer may ask for: checked, completed with defaults, or refused with the way out."""
 
-import reprlib
 import warnings
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -16,6 +15,7 @@ from corral.core.job import (
     JobOptions,
     Keep,
 )
+from corral.core.shown import shown
 from corral.errors import CorralWarning, InvalidOptions
 
 HIGHEST_PRIORITY = 2**21
@@ -51,9 +51,7 @@ def build(
     corral.errors.InvalidOptions: priority is -1; use 0 (no priority) or a positive number up to 2097152 (lower runs earlier)
     """  # noqa: E501
     asked = {**(given or {}), **named}
-    if not asked:
-        return _defaults(able)
-    checked: dict[str, Any] = {}
+    checked = dict(_defaults(able))
     extra: dict[str, Any] = {}
     for name, value in asked.items():
         if name in extras:
@@ -64,33 +62,30 @@ def build(
             field, needed, check, neutral = _OPTIONS[name]
             checked[field] = check(name, value)
             if checked[field] != neutral:
-                require(room, able, needed, f"{name}={reprlib.repr(value)}")
-    defaults = _defaults(able)
-    for field in ("attempts", "backoff", "keep_logs"):
-        checked.setdefault(field, getattr(defaults, field))
+                require(room, able, needed, f"{name}={shown(value)}")
     return JobOptions(**checked, extra=extra)
 
 
 @cache
-def _defaults(able: frozenset[Capability]) -> JobOptions:
+def _defaults(able: frozenset[Capability]) -> Mapping[str, Any]:
     retries = Capability.RETRY in able
-    return JobOptions(
-        attempts=DEFAULT_ATTEMPTS if retries else 1,
-        backoff=Backoff("exponential", DEFAULT_BACKOFF_MS) if retries else None,
-        keep_logs=DEFAULT_KEEP_LOGS if Capability.LOGS in able else None,
-    )
+    return {
+        "attempts": DEFAULT_ATTEMPTS if retries else 1,
+        "backoff": Backoff("exponential", DEFAULT_BACKOFF_MS) if retries else None,
+        "keep_logs": DEFAULT_KEEP_LOGS if Capability.LOGS in able else None,
+    }
 
 
 def _unknown(name: Any, known: list[str]) -> str:
     nearest = get_close_matches(str(name).lower(), known, n=1)
     way_out = f"did you mean {nearest[0]!r}?" if nearest else f"use any of {', '.join(sorted(known))}"
-    return f"there is no option {reprlib.repr(name)}; {way_out}"
+    return f"there is no option {shown(name)}; {way_out}"
 
 
 def _whole(name: str, value: Any, lowest: int, highest: int, way_out: str) -> int:
     """A whole number within its limits; True is no number here, and 3.0 is no whole one."""
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-        raise InvalidOptions(f"{name} is {reprlib.repr(value)}; {way_out}")
+        raise InvalidOptions(f"{name} is {shown(value)}; {way_out}")
     return int(value)
 
 
@@ -114,7 +109,7 @@ def _keep_logs(name: str, value: Any) -> int:
 
 def _lifo(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise InvalidOptions(f"{name} is {reprlib.repr(value)}; use True (next to run) or False")
+        raise InvalidOptions(f"{name} is {shown(value)}; use True (next to run) or False")
     return value
 
 
@@ -127,13 +122,13 @@ def _backoff(name: str, value: Any) -> Backoff:
         value = {"type": value.kind, "delay": value.delay, "jitter": value.jitter}
     if not isinstance(value, Mapping):
         raise InvalidOptions(
-            f"{name} is {reprlib.repr(value)}; use 'fixed', 'exponential', milliseconds, "
+            f"{name} is {shown(value)}; use 'fixed', 'exponential', milliseconds, "
             f"or {{'type': …, 'delay': …, 'jitter': …}}"
         )
     _check_parts(name, value, ("type", "delay", "jitter"))
     kind = value.get("type")
     if kind not in BACKOFF_KINDS:
-        raise InvalidOptions(f"{name} type is {reprlib.repr(kind)}; {_BACKOFF_WAY_OUT}")
+        raise InvalidOptions(f"{name} type is {shown(kind)}; {_BACKOFF_WAY_OUT}")
     delay = value.get("delay", DEFAULT_BACKOFF_MS)
     way_out = f"use whole milliseconds from 1 up to {LONGEST_DELAY_MS} (five years)"
     return Backoff(
@@ -146,7 +141,7 @@ def _backoff(name: str, value: Any) -> Backoff:
 def _jitter(name: str, value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= 1:
-        raise InvalidOptions(f"{name} is {reprlib.repr(value)}; use a share of the delay, from 0 to 1")
+        raise InvalidOptions(f"{name} is {shown(value)}; use a share of the delay, from 0 to 1")
     return float(value)
 
 
@@ -180,7 +175,7 @@ def _keep(name: str, value: Any) -> Keep:
 def _check_parts(name: str, value: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for part in value:
         if part not in known:
-            raise InvalidOptions(f"{name} has {reprlib.repr(part)}; use {', '.join(map(repr, known))}")
+            raise InvalidOptions(f"{name} has {shown(part)}; use {', '.join(map(repr, known))}")
 
 
 _NEVER: Any = object()

@@ -7,12 +7,12 @@ from dataclasses import is_dataclass
 from datetime import date, datetime, time
 from enum import Enum
 from math import isfinite
-from reprlib import Repr
 from typing import Any
 from uuid import UUID
 
 import orjson
 
+from corral.core.shown import shown
 from corral.errors import InvalidPayload, PayloadTooLarge
 
 LIMIT_BYTES = 10 * 1024 * 1024
@@ -28,10 +28,6 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_PATH = 100
 _CUT_WHOLE = "cut text between characters, not inside one"
 _PLAIN = frozenset({str, int, bool, type(None)})
-
-_short = Repr()
-_short.maxstring = _short.maxother = _short.maxlong = 60
-_short.maxlevel = 2
 
 _HINTS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("bytes", "bytearray", "memoryview"), "use text, such as base64"),
@@ -91,11 +87,11 @@ def check_size(data: bytes, options: bytes) -> None:
     size = len(data) + len(options)
     if size <= LIMIT_BYTES:
         return
-    shown, limit = f"{size / _MEGABYTE:.1f} MB", f"{LIMIT_BYTES / _MEGABYTE:.1f} MB"
-    sentence = f"Job payload size {shown} exceeds limit of {limit}"
+    size_shown, limit = f"{size / _MEGABYTE:.1f} MB", f"{LIMIT_BYTES / _MEGABYTE:.1f} MB"
+    sentence = f"Job payload size {size_shown} exceeds limit of {limit}"
     # where both round to the same, only the bytes tell them apart
     error = PayloadTooLarge(
-        sentence if shown != limit else f"{sentence} ({size} bytes, {size - LIMIT_BYTES} over)"
+        sentence if size_shown != limit else f"{sentence} ({size} bytes, {size - LIMIT_BYTES} over)"
     )
     error.add_note("Store the large part elsewhere and put a reference to it in the job's data.")
     raise error
@@ -112,7 +108,7 @@ def check_progress(value: Any) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and not 0 <= value <= 100:
         raise InvalidPayload(
-            f"progress is {_short.repr(value)}; use a number from 0 to 100, or an object for anything else"
+            f"progress is {shown(value)}; use a number from 0 to 100, or an object for anything else"
         )
     return value
 
@@ -162,7 +158,7 @@ def _inside(path: str, part: Any) -> Iterator[tuple[str, Any]]:
     # in reverse, because the stack takes the last first and the first fault should be named
     if isinstance(part, dict):
         for key in reversed(part):
-            name = f".{key}" if _IDENTIFIER.fullmatch(key) else f"[{_short.repr(key)}]"
+            name = f".{key}" if _IDENTIFIER.fullmatch(key) else f"[{shown(key)}]"
             yield path + name, part[key]
     elif isinstance(part, list | tuple):
         for index in range(len(part) - 1, -1, -1):
@@ -180,7 +176,7 @@ def _complaint(part: Any) -> str | None:
             return f"has half a surrogate pair; {_CUT_WHOLE}" if _BROKEN.search(part) else None
         case int():
             is_writable = -(2**63) <= part < 2**64
-            return None if is_writable else f"is {_digits(part)}; JSON here carries 64 bits: use text"
+            return None if is_writable else f"is {shown(part)}; JSON here carries 64 bits: use text"
         case float() if type(part) is float:
             return None if isfinite(part) else f"is {part}; JSON has no such number: use None or text"
         case time() if part.tzinfo is not None:
@@ -189,13 +185,13 @@ def _complaint(part: Any) -> str | None:
             return None
         case tuple() if type(part) is tuple:
             return None
-    return f"is {_short.repr(part)} ({type(part).__name__}); {_way_out(part)}"
+    return f"is {shown(part)} ({type(part).__name__}); {_way_out(part)}"
 
 
 def _about_key(key: Any) -> str:
     if type(key) is str:
         return f"has a key with half a surrogate pair, {key!a}; {_CUT_WHOLE}"
-    return f"has the key {_short.repr(key)} ({type(key).__name__}); use plain text for keys"
+    return f"has the key {shown(key)} ({type(key).__name__}); use plain text for keys"
 
 
 def _way_out(part: Any) -> str:
@@ -210,11 +206,6 @@ def _way_out(part: Any) -> str:
         if names.intersection(known):
             return hint
     return "use what JSON has: text, numbers, True, False, None, lists and dicts"
-
-
-def _digits(number: int) -> str:
-    # printing thousands of digits is slow, and refused by Python past some
-    return str(number) if number.bit_length() < 300 else f"an integer of {number.bit_length()} bits"
 
 
 def _cut(path: str) -> str:
