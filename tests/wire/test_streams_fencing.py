@@ -77,6 +77,16 @@ async def test_the_second_settlement_of_a_claim_is_refused(make, client) -> None
     assert story(client, claim.job.id) == ["queued", "running", "done"]
 
 
+@pytest.mark.parametrize("outcome", [Completed(b"1"), Dead("x"), Released()])
+async def test_a_claim_that_stands_twice_in_one_batch_is_settled_once(make, client, outcome) -> None:
+    broker = make()
+    claim = await a_claim(broker)
+    turn = await broker.turn([Settlement(claim, outcome, now_ms()) for _ in range(2)], 0)
+    assert [type(verdict) for verdict in turn.verdicts] == [type(None), LockMissing]
+    assert len(story(client, claim.job.id)) == 3
+    assert client.xlen("jobs:stream") == (1 if isinstance(outcome, Released) else 0)
+
+
 async def test_a_settlement_after_a_stranger_took_the_entry_is_refused(make, client) -> None:
     broker = make()
     claim = await a_claim(broker)

@@ -58,15 +58,17 @@ class Wire:
                 on.close()
                 return
             if self.keeps_answers:
+                self._held.append((on, data))
                 continue
             if not on.is_closing():
                 on.write(data)
         on.close()
 
     def let_go(self) -> None:
-        """Hand the held requests to the server at last."""
+        """Hand on at last what was held."""
         for on, data in self._held:
-            on.write(data)
+            if not on.is_closing():
+                on.write(data)
         self._held.clear()
 
     async def close(self) -> None:
@@ -225,4 +227,5 @@ async def test_a_turn_that_was_cancelled_half_way_can_be_adopted(broker, wire, c
     with pytest.raises(asyncio.CancelledError):
         await trip
     wire.keeps_answers = False
+    wire.let_go()
     assert [claim.job.id for claim in (await broker.recover(broker.unanswered)).claims] == ids

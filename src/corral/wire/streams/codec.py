@@ -110,6 +110,7 @@ class Row(NamedTuple):
     idempotency_key: str
     fingerprint_key: str
     fingerprint: str
+    is_given_id: bool
 
 
 def encode_job(job: Job, keys: Keys, default_ttl: int, now: int) -> Row:
@@ -134,6 +135,7 @@ def encode_job(job: Job, keys: Keys, default_ttl: int, now: int) -> Row:
         idempotency_key=keys.idempotency(key) if key else "",
         fingerprint_key=keys.fingerprint(key) if key else "",
         fingerprint=fingerprint(job.name, data, ttl) if key else "",
+        is_given_id=bool(job.id),
     )
 
 
@@ -280,7 +282,7 @@ def encode_settlement(settlement: Settlement) -> tuple[Any, ...] | None:
     receipt: Receipt = claim.receipt
     status, value, data = _ending(outcome)
     return (receipt.entry, receipt.consumer, receipt.deliveries, claim.job.id, claim.job.name,
-            status, value, data, str(settlement.at))  # fmt: skip
+            status, value, data, str(settlement.at), claim.job.stalls > 0)  # fmt: skip
 
 
 def _ending(outcome: Outcome) -> tuple[str, bytes, bytes]:

@@ -61,7 +61,7 @@ local function rescue(row)
   local spent = spent_before(id) + deliveries
   if spent >= most then
     local reason = string.format('{"message":"abandoned: delivered %d times, and no worker finished it"}', spent)
-    finish(entry, id, task, ttl, "error", reason, reason, NOW, "worker.recover")
+    finish(entry, id, task, ttl, "error", reason, reason, NOW, "worker.recover", true)
     ended[#ended + 1] = id
   else
     put_back(entry, found[1][2], id, task, ttl, spent, NOW, "worker.recover")
@@ -83,6 +83,7 @@ for _, row in ipairs(rows) do
     if why then skipped[why] = skipped[why] + 1 end
   end
 end
+clear_dropped()
 if ARGV[8] == "-" then forget_silent_workers() end
 local next_page = #rows == page and "(" .. rows[#rows][1] or ""
 return {requeued, ended, next_page, {skipped.expired, skipped.over, skipped.malformed}}

@@ -1,7 +1,8 @@
 -- submit: create jobs whole: hash, lifetime, first event, queue entry, and the idempotency key where one is given.
 -- KEYS     jobs:stream jobs:events, then hash, events and deliveries of each job, then its idempotency keys
 -- ARGV[1]  .. [5] as in parts/story
--- ARGV[6]  msgpack [[id, task, payload, ttl s, created ms, idempotency key, fingerprint key, fingerprint], …]
+-- ARGV[6]  msgpack [[id, task, payload, ttl s, created ms, idempotency key, fingerprint key, fingerprint,
+--          was the id given], …]
 -- Returns  ["ids", id, …], or ["conflict", position, id]: then nothing was written
 -- use story
 local rows = cmsgpack.unpack(ARGV[6])
@@ -14,7 +15,7 @@ end
 local function must_hold(key, kind)
   local fine, found = holds(key, kind)
   if not fine then
-    error("WRONGTYPE " .. key .. " holds a " .. found .. ", not a " .. kind .. "; nothing was written", 0)
+    raise("WRONGTYPE " .. key .. " holds a " .. found .. ", not a " .. kind .. "; nothing was written")
   end
   return found
 end
@@ -45,7 +46,8 @@ for position, row in ipairs(rows) do
     ids[position + 1] = kept
   else
     ids[position + 1] = id
-    if not planned_ids[id] and must_hold(JOB .. id, "hash") == "none" then
+    -- an id made for this job a moment ago is nobody else's
+    if not row[9] or not planned_ids[id] and must_hold(JOB .. id, "hash") == "none" then
       planned_ids[id] = true
       if key ~= "" then planned_keys[key] = {id, row[8]} end
       fresh[#fresh + 1] = row
@@ -59,7 +61,7 @@ for _, row in ipairs(fresh) do
   call("HSET", job, "job_id", id, "task", task, "payload", payload, "status", "queued", "created_ts", row[5],
        "updated_ts", NOW, "ttl_s", ttl, "result", "", "error", "")
   -- what an earlier life of this id left would end a reader's tail too soon
-  call("DEL", job .. ":events", job .. ":deliveries")
+  if row[9] then call("DEL", job .. ":events", job .. ":deliveries") end
   tell(id, task, ttl, "queued", NOW, "gateway.enqueue", "{}")
   if row[6] ~= "" then
     call("SET", row[6], id, "EX", ttl)

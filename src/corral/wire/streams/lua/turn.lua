@@ -10,6 +10,7 @@ local TRIP_SECONDS = 3600
 
 local codes = {}
 for position, row in ipairs(cmsgpack.unpack(ARGV[6])) do codes[position] = each_alone(settle, row) end
+clear_dropped()
 
 local want, trip = tonumber(ARGV[7]), tonumber(ARGV[8])
 local function is_given_up()
@@ -22,6 +23,7 @@ if want <= 0 or is_given_up() then return {codes, {}, "satisfied", "", {0, 0, 0}
 -- the first write is one that a full or read-only server refuses: XREADGROUP alone would be let through
 call("HSET", WORKERS, SPEAKER, NOW .. " " .. ARGV[9])
 local rows, drained, skipped = claim(SPEAKER, want, tonumber(ARGV[10]))
+clear_dropped()
 
 local entries = {}
 for position, row in ipairs(rows) do entries[position] = row[1] end

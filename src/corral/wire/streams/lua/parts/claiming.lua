@@ -19,7 +19,7 @@ local function read_new(consumer, count)
     -- from 0: what was queued before the first worker came is not lost
     call("XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM")
     answer = read()
-    if answer and answer.err then error(answer.err, 0) end
+    if answer and answer.err then raise(answer.err) end
   end
   return answer and answer[1][2] or {}
 end

@@ -4,6 +4,7 @@ local NO_LOCK, OTHERS, GONE, ENDED, CANCELED = 1, 2, 3, 4, 5
 
 -- 0 while the entry is pending for this owner at this delivery. XACK alone would ask neither.
 local function held(entry, owner, deliveries)
+  if is_dropped[entry] then return NO_LOCK end
   local rows = try("XPENDING", STREAM, GROUP, entry, entry, 1)
   if rows.err or #rows == 0 then return NO_LOCK end
   if rows[1][2] ~= owner or rows[1][4] ~= deliveries then return OTHERS end
@@ -25,11 +26,11 @@ local function spent_before(id)
   return tonumber(call("GET", JOB .. id .. ":deliveries") or 0) or 0
 end
 
-local function finish(entry, id, task, ttl, status, value, data, at, step)
+local function finish(entry, id, task, ttl, status, value, data, at, step, was_put_back)
   local job = JOB .. id
   tell(id, task, ttl, status, at, step, data)
   call("HSET", job, "status", status, "updated_ts", at,
        "result", status == "done" and value or "", "error", status == "error" and value or "")
-  call("DEL", job .. ":deliveries")
+  if was_put_back then call("DEL", job .. ":deliveries") end
   drop(entry)
 end

@@ -1,5 +1,6 @@
 -- Write down how claimed jobs ended. A row is
--- [entry, owner, deliveries, id, task, status, value, event data, at ms]; status "queued" gives the job back.
+-- [entry, owner, deliveries, id, task, status, value, event data, at ms, was it put back before];
+-- status "queued" gives the job back.
 -- use holding
 local function settle(row)
   local entry, id, task, status, at = row[1], row[4], row[5], row[6], row[9]
@@ -24,7 +25,7 @@ local function settle(row)
                  or {"job_id", id, "task", task, "payload", call("HGET", JOB .. id, "payload") or "{}"}
     put_back(entry, body, id, task, ttl, spent_before(id) + row[3] - 1, at, "worker.release")
   else
-    finish(entry, id, task, ttl, status, row[7], row[8], at, "worker.finish")
+    finish(entry, id, task, ttl, status, row[7], row[8], at, "worker.finish", row[10])
   end
   return 0
 end

@@ -21,12 +21,13 @@ end
 -- The shared log is a hint: a job's own end must not depend on it.
 local function share(id, task, kind, at, step, data)
   if #data > MOST_SHARED_BYTES then data = string.format('{"omitted":%d}', #data) end
-  local event = {"type", kind, "ts", at, "step", step, "data", data, "job_id", id, "task", task}
-  if SPEAKER ~= "" then
-    event[#event + 1] = "worker"
-    event[#event + 1] = SPEAKER
+  if SPEAKER == "" then
+    try("XADD", SHARED, "MAXLEN", "~", MOST_SHARED, "*", "type", kind, "ts", at, "step", step, "data", data,
+        "job_id", id, "task", task)
+  else
+    try("XADD", SHARED, "MAXLEN", "~", MOST_SHARED, "*", "type", kind, "ts", at, "step", step, "data", data,
+        "job_id", id, "task", task, "worker", SPEAKER)
   end
-  try("XADD", SHARED, "MAXLEN", "~", MOST_SHARED, "*", unpack(event))
 end
 
 -- The event comes before the lifetimes: a key of the wrong type stops us before anything is written.
@@ -38,9 +39,19 @@ local function tell(id, task, ttl, kind, at, step, data)
   share(id, task, kind, at, step, data)
 end
 
+-- Entries that are done with leave together: two calls for all of them, not two for each.
+local dropped, is_dropped = {}, {}
+
 local function drop(entry)
-  call("XACK", STREAM, GROUP, entry)
-  call("XDEL", STREAM, entry)
+  dropped[#dropped + 1] = entry
+  is_dropped[entry] = true
+end
+
+local function clear_dropped()
+  if #dropped == 0 then return end
+  call("XACK", STREAM, GROUP, unpack(dropped))
+  call("XDEL", STREAM, unpack(dropped))
+  dropped = {}
 end
 
 local function fields_of(flat)
@@ -54,6 +65,11 @@ local function is_id(id)
   return id and #id > 0 and #id <= 255 and not string.find(id, "[^!-~]")
 end
 
+-- End the script with an error whose first word the client knows; before 7.0 only a text can be thrown.
+local function raise(text)
+  error(redis.REDIS_VERSION_NUM and {err = text} or text, 0)
+end
+
 local SERVER_WIDE = {"OOM ", "READONLY ", "MISCONF ", "NOREPLICAS "}
 
 -- One entry's trouble is its own; the server's is everyone's, and it shows before the first write.
@@ -62,7 +78,7 @@ local function each_alone(act, ...)
   if fine then return answer end
   local text = type(answer) == "table" and answer.err or tostring(answer)
   for _, word in ipairs(SERVER_WIDE) do
-    if string.find(text, word, 1, true) then error(answer, 0) end
+    if string.find(text, word, 1, true) then raise(text) end
   end
   return text
 end
