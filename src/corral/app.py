@@ -3,8 +3,9 @@
 import asyncio
 import os
 import random
+import re
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import asynccontextmanager, suppress
 from functools import update_wrapper
 from pathlib import Path
@@ -16,7 +17,7 @@ from corral.core.failure import classifier
 from corral.core.job import Job
 from corral.core.outcome import BackoffRule, RetryPolicy
 from corral.core.ports import Broker, Profile
-from corral.errors import InvalidOptions
+from corral.errors import InvalidName, InvalidOptions
 from corral.observe.metrics import Metrics
 from corral.queue import NewJob, Queue
 from corral.store.connect import Reconnect, Store, first_contact
@@ -29,6 +30,8 @@ from corral.worker.worker import wall_clock
 
 GRACE_S = 30.0
 """How long a worker that is asked to stop lets running jobs go on."""
+
+_WORKER_NAME = re.compile(r"[!-~]{1,255}")
 
 
 class Corral:
@@ -126,12 +129,14 @@ class Corral:
         **profile: Any,
     ) -> list[Worker]:
         """A worker for each queue that has a handler; `queues` names the ones to serve."""
-        wanted = {key: registry for key, registry in self._registries.items() if not queues or key[1] in queues}
-        if not wanted:
-            known = ", ".join(sorted(queue for _, queue in self._registries)) or "none at all"
-            raise InvalidOptions(f"no handlers for queues {queues or 'of any name'}; handlers exist for: {known}")
+        known = sorted({queue for _, queue in self._registries})
+        strange = [queue for queue in queues or () if queue not in known]
+        if strange or not known:
+            which = f"queue {strange[0]!r}" if strange else "any queue"
+            raise InvalidOptions(f"no handler for {which}; there are some for: {', '.join(known) or 'none'}")
+        wanted = {key: found for key, found in self._registries.items() if not queues or key[1] in queues}
         reconnect = reconnect or Reconnect()
-        who = Profile(name=name or default_name(), **profile)
+        who = Profile(name=default_name() if name is None else _check_worker_name(name), **profile)
         return [
             Worker(
                 queue,
@@ -156,8 +161,8 @@ class Corral:
         left then is given back. The second ends at once.
         """
         workers = self.workers(concurrency=concurrency, **options)
-        with _Signals(workers, grace):
-            await _together([worker.run() for worker in workers], workers)
+        with _Signals(grace) as signals:
+            await _together({worker: asyncio.create_task(signals.serve(worker)) for worker in workers})
 
     def _doors(self, room: Room, queue: str, who: Profile) -> Any:
         @asynccontextmanager
@@ -248,7 +253,7 @@ class JobType:
     def __repr__(self) -> str:
         return f"JobType({self.name!r}, queue={self.queue.name!r}, room={self.queue.room.name!r})"
 
-    async def add(self, data: Any = None, *, id: str = "", **options: Any) -> Job:
+    async def add(self, data: Any = None, *, id: str | None = None, **options: Any) -> Job:
         """The job as it was added; options given here win over the decorator's.
 
         >>> await send_email.add({"to": "…"}, delay=1000, priority=5)   # doctest: +SKIP
@@ -256,8 +261,10 @@ class JobType:
         return await self.queue.add(self.name, data, id=id, **{**self._options, **options})
 
     async def add_many(self, data: Iterable[Any], **options: Any) -> list[str]:
-        """Ids of one job for each item of `data`."""
+        """Ids of one job for each item of `data`, in order; refused as `Queue.add_many` refuses."""
         jobs: Iterable[NewJob] = ((self.name, item) for item in data)
+        if isinstance(data, Sized):
+            jobs = list(jobs)
         return await self.queue.add_many(jobs, **{**self._options, **options})
 
 
@@ -266,17 +273,20 @@ class _Signals:
 
     NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self, workers: Sequence[Worker], grace: float) -> None:
-        self._workers = workers
+    def __init__(self, grace: float) -> None:
         self._grace = grace
+        self._came = 0
+        self._starting: dict[Worker, asyncio.Task[None]] = {}
+        self._working: list[Worker] = []
         self._stopping: list[asyncio.Task[None]] = []
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
         # outside the main thread (or on Windows) signals are the caller's
         with suppress(ValueError, RuntimeError, NotImplementedError):
             for number in self.NUMBERS:
                 loop.add_signal_handler(number, self._signalled)
+        return self
 
     def __exit__(self, *_: object) -> None:
         loop = asyncio.get_running_loop()
@@ -284,23 +294,53 @@ class _Signals:
             for number in self.NUMBERS:
                 loop.remove_signal_handler(number)
 
+    async def serve(self, worker: Worker) -> None:
+        """Start the worker and let it work; a signal that comes before it has started is kept for it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._starting[worker] = task
+        try:
+            await worker.start()
+        finally:
+            del self._starting[worker]
+        self._working.append(worker)
+        if self._came:
+            self._stop(worker)
+        await worker.run()
+
     def _signalled(self) -> None:
-        if self._stopping:
-            for worker in self._workers:
-                worker.kill()
-        else:
-            self._stopping = [asyncio.ensure_future(worker.stop(self._grace)) for worker in self._workers]
+        self._came += 1
+        if self._came == 1:
+            for worker in self._working:
+                self._stop(worker)
+            return
+        for worker in self._working:
+            worker.kill()
+        for task in self._starting.values():
+            task.cancel()
+
+    def _stop(self, worker: Worker) -> None:
+        self._stopping.append(asyncio.ensure_future(worker.stop(self._grace)))
 
 
-async def _together(runs: Sequence[Coroutine[Any, Any, None]], workers: Sequence[Worker]) -> None:
-    """Run all workers; where one fails the others are stopped, and its error is raised."""
-    tasks = [asyncio.create_task(run) for run in runs]
+def _check_worker_name(name: str) -> str:
+    """The name itself, if a connection may carry it."""
+    if not isinstance(name, str) or not _WORKER_NAME.fullmatch(name):
+        raise InvalidName(
+            f"worker name {name!a} does not fit; use 1 to 255 visible ASCII characters without spaces"
+        )
+    return name
+
+
+async def _together(runs: Mapping[Worker, "asyncio.Task[None]"]) -> None:
+    """Wait for all workers; where one fails the others are stopped, and its error is raised."""
+    tasks = list(runs.values())
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
         failed = any(task.done() and not task.cancelled() and task.exception() for task in tasks)
         if failed:
-            await asyncio.gather(*(worker.stop(0) for worker in workers), return_exceptions=True)
+            await asyncio.gather(*(worker.stop(0) for worker in runs), return_exceptions=True)
         for task in tasks:
             if not task.done():
                 task.cancel()

@@ -42,6 +42,9 @@ class CorralError(Exception):
 class Refused(CorralError, ValueError):
     """What was asked cannot be done; nothing was written."""
 
+    position: int | None = None
+    """Which of many jobs it is about, counted from 0."""
+
 
 class InvalidName(Refused):
     """A queue name or job id outside the grammar."""

@@ -1,14 +1,17 @@
 """Queue: what producers and operators hold."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from corral.core import naming, options
+from corral.core.batch import refused_at
 from corral.core.job import Job, JobOptions
 from corral.core.ports import EventLog, Inspector, Operator
+from corral.errors import InvalidPayload, Refused
 from corral.wiring import Room
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ NewJob = tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]
 """(name, data), or (name, data, options)."""
 
 CHECKED_TOGETHER = 10_000
-"""So many jobs of one `add_many` are checked before the first of them is written."""
+"""So many jobs of a generator are checked before the first of them is written; of a list, all."""
 
 
 class Queue:
@@ -37,7 +40,7 @@ class Queue:
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, room={self.room.name!r})"
 
-    async def add(self, name: str, data: Any = None, *, id: str = "", **given: Any) -> Job:
+    async def add(self, name: str, data: Any = None, *, id: str | None = None, **given: Any) -> Job:
         """The job as it was added, with its id.
 
         >>> job = await app.queue("mail").add("send-email", {"to": "…"}, delay=1000)   # doctest: +SKIP
@@ -49,13 +52,22 @@ class Queue:
     async def add_many(self, jobs: Iterable[NewJob], **given: Any) -> list[str]:
         """Ids of the jobs, in order; options given here hold for all of them.
 
+        Where one job is refused, none of a list is written; of what comes from a generator, the jobs
+        before the last 10,000 that were taken from it are.
+
         >>> await app.queue("mail").add_many([("send-email", {"to": to}) for to in people])   # doctest: +SKIP
         """
         shared = self.options(given)
         broker = self._app.broker(self)
         ids: list[str] = []
-        for batch in _batches(self._new_jobs(jobs, given, shared), CHECKED_TOGETHER):
-            ids += await broker.submit(batch)
+        together = len(jobs) if isinstance(jobs, Sized) else CHECKED_TOGETHER
+        for batch in _batches(self._new_jobs(jobs, given, shared), together):
+            try:
+                ids += await broker.submit(batch)
+            except Refused as error:
+                if error.position is None:
+                    raise
+                raise refused_at(len(ids) + error.position, error) from None
         return ids
 
     def options(self, given: Mapping[str, Any]) -> JobOptions:
@@ -65,22 +77,28 @@ class Queue:
     def _new_jobs(
         self, jobs: Iterable[NewJob], given: Mapping[str, Any], shared: JobOptions
     ) -> Iterator[Job]:
-        for name, data, *own in jobs:
-            if not own:
-                yield self._job(name, data, shared, "")
-            else:
-                wanted = {**given, **own[0]}
-                job_id = wanted.pop("id", "")
-                yield self._job(name, data, self.options(wanted), job_id)
+        for position, job in enumerate(jobs):
+            try:
+                yield self._new_job(job, given, shared)
+            except Refused as error:
+                raise refused_at(position, error) from None
 
-    def _job(self, name: str, data: Any, checked: JobOptions, job_id: str) -> Job:
-        if job_id:
-            naming.check_id(job_id)
+    def _new_job(self, job: NewJob, given: Mapping[str, Any], shared: JobOptions) -> Job:
+        match job:
+            case (name, data):
+                return self._job(name, data, shared, None)
+            case (name, data, Mapping() as own):
+                wanted = {**given, **own}
+                job_id = wanted.pop("id", None)
+                return self._job(name, data, self.options(wanted), job_id)
+        raise InvalidPayload(f"{reprlib.repr(job)} is no job; give (name, data) or (name, data, options)")
+
+    def _job(self, name: str, data: Any, checked: JobOptions, job_id: str | None) -> Job:
         return Job(
             name=naming.check_job_name(name),
             data={} if data is None else data,
             queue=self.name,
-            id=job_id,
+            id="" if job_id is None else naming.check_id(job_id),
             options=checked,
             created_at=self._app.clock(),
         )

@@ -6,6 +6,8 @@ from collections.abc import Coroutine
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
+from corral.errors import InvalidOptions
+
 T = TypeVar("T")
 
 
@@ -21,8 +23,16 @@ class Door:
         self._process = 0
 
     def __call__(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """What the coroutine returns; raises what it raises, or TimeoutError."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._running_loop()).result(timeout)
+        """What the coroutine returns; raises what it raises, or TimeoutError (and the coroutine is ended)."""
+        loop = self._running_loop()
+        if loop is _current_loop():
+            coroutine.close()
+            raise InvalidOptions("this code runs inside the synchronous door already; await it instead")
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            return future.result(timeout)
+        finally:
+            future.cancel()  # nobody waits for it any more; what is done already stays so
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -39,3 +49,10 @@ class Door:
             if self._loop is not None and self._process == os.getpid():
                 self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop = None
+
+
+def _current_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import msgpack
 
+from corral.core.batch import encode_all
 from corral.core.job import Claim, Job, JobState
 from corral.core.outcome import AlreadyMoved, Settlement
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
@@ -72,7 +73,7 @@ class BullmqBroker:
     # -- in ---------------------------------------------------------------------------------------------
 
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
-        rows = [codec.encode_job(job) for job in jobs]
+        rows = encode_all(jobs, codec.encode_job)
         ids: list[str] = []
         for batch in _bounded(rows):
             answer = await self._store.run(SCRIPTS["submit"], self._keys.fixed, (pack(batch),))

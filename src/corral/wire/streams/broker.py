@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import msgpack
 
+from corral.core.batch import encode_all
 from corral.core.job import Claim, Job
 from corral.core.outcome import Settlement
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
@@ -81,7 +82,8 @@ class StreamsBroker:
 
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
         now = self._place.clock()
-        rows = [codec.encode_job(job, self._keys, self._settings.ttl_s, now) for job in jobs]
+        keys, ttl_s = self._keys, self._settings.ttl_s
+        rows = encode_all(jobs, lambda job: codec.encode_job(job, keys, ttl_s, now))
         ids: list[str] = []
         for batch in _bounded(rows, lambda row: len(row.payload)):
             ids += await self._create(batch)

@@ -1,0 +1,5 @@
+"""The command line, as `python -m corral.cli`."""
+
+from corral.cli import main
+
+main()

@@ -1,0 +1,50 @@
+"""`corral demo`: every part of the house at work on a server of its own, which is gone afterwards."""
+
+from time import perf_counter
+
+import typer
+
+from corral.cli.demo.embeddings import embed_texts
+from corral.cli.demo.mail import send_mail
+from corral.cli.demo.stage import Broken, Report, Stage, Step
+from corral.cli.screen import Screen
+from corral.cli.session import FAILED, JsonOption, finish, remember
+from corral.observe import logs
+from corral.store.embedded import Embedded
+
+STEPS: tuple[Step, ...] = (send_mail, embed_texts)
+"""What is shown, one after the other; a step that fails does not hide the next."""
+
+
+def command(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Try it out: a private server, jobs in every room, counts at the end, and nothing left behind."""
+    where = remember(context, None, None, None, None, as_json)
+    # the failures shown here are part of the show
+    logs.configure("critical")
+
+    async def play(screen: Screen) -> int | None:
+        began = perf_counter()
+        stage = Stage(screen)
+        server = Embedded(temporary=True)
+        with server:
+            folder = server.folder
+            stage.say(f"a private server is up after {perf_counter() - began:.2f} s")
+            failures = [not await _play_one(step, server.url, stage) for step in STEPS]
+        if folder.exists():
+            screen.fail(Broken(f"the server's folder {folder} is still there"))
+            failures.append(True)
+        stage.close(perf_counter() - began)
+        return FAILED if any(failures) else None
+
+    finish(where.as_json, play)
+
+
+async def _play_one(step: Step, url: str, stage: Stage) -> bool:
+    """Did this step succeed? Where it did not, a red line says why."""
+    try:
+        report: Report = await step(url, stage)
+    except Exception as error:  # whatever it is, the other steps are shown and the demo fails
+        stage.fail(step.__name__.replace("_", " "), error)
+        return False
+    stage.add(report)
+    return True

@@ -1,0 +1,116 @@
+"""`corral events`: what happens, as it happens."""
+
+import asyncio
+import re
+from contextlib import aclosing
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.text import Text
+
+from corral.app import Corral
+from corral.cli.screen import Screen, moment, printable, shown
+from corral.cli.session import (
+    FAILED,
+    FolderOption,
+    JsonOption,
+    NamespaceOption,
+    RoomOption,
+    UrlOption,
+    perform,
+    remember,
+)
+from corral.core.event import EventKind, JobEvent
+from corral.errors import CorralError, InvalidOptions
+from corral.queue import Queue
+
+_POSITION = re.compile(r"[$-]|[0-9]+(-[0-9]+)?")
+COLOURS: dict[str, str] = {
+    EventKind.COMPLETED: "green",
+    EventKind.DEAD: "red",
+    EventKind.RETRY: "yellow",
+    EventKind.STALLED: "yellow",
+    EventKind.ACTIVE: "cyan",
+}
+
+
+def tail(
+    context: typer.Context,
+    queue: Annotated[
+        str | None, typer.Argument(help="The queue's name; without one, every queue there is now.")
+    ] = None,
+    after: Annotated[
+        str, typer.Option("--from", metavar="ID", help="Events later than this id; - from the first kept.")
+    ] = "$",
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many events.")] = None,
+    url: UrlOption = None,
+    room: RoomOption = None,
+    namespace: NamespaceOption = None,
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow events until Ctrl-C, or --count of them."""
+    where = remember(context, url, room, namespace, folder, as_json)
+
+    async def act(app: Corral, screen: Screen) -> int | None:
+        _check(after)
+        queues = [where.queue(app, queue)] if queue else await app.queues()
+        if not queues:
+            name = where.chosen_room().name
+            screen.fail(CorralError(f"room {name!r} has no queues yet; name one to wait for its events"))
+            return FAILED
+        await _follow(queues, after, count, screen)
+        return None
+
+    perform(where, act)
+
+
+def _check(after: str) -> None:
+    if not _POSITION.fullmatch(after):
+        raise InvalidOptions(
+            f"--from {after!a} is no event id; use one such as 1700000000000-0, "
+            f"- (from the first that is kept) or $ (only new ones)"
+        )
+
+
+async def _follow(queues: list[Queue], after: str, count: int | None, screen: Screen) -> None:
+    """Print the events of all these queues as they come, until there were enough."""
+    coming: asyncio.Queue[JobEvent] = asyncio.Queue(maxsize=1000)
+
+    async def listen(queue: Queue) -> None:
+        async with aclosing(queue.events.tail(after)) as events:  # type: ignore[type-var]
+            async for event in events:
+                await coming.put(event)
+
+    async def tell() -> None:
+        left = count
+        while left is None or left > 0:
+            _say(await coming.get(), screen)
+            left = None if left is None else left - 1
+
+    listening = [asyncio.create_task(listen(queue)) for queue in queues]
+    telling = asyncio.create_task(tell())
+    try:
+        # a listener ends only by an error, such as a key of the wrong type
+        done, _ = await asyncio.wait([telling, *listening], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in (telling, *listening):
+            task.cancel()
+        await asyncio.gather(telling, *listening, return_exceptions=True)
+
+
+def _say(event: JobEvent, screen: Screen) -> None:
+    if screen.as_json:
+        screen.document(msgspec.to_builtins(event))
+        return
+    screen.line(
+        Text(moment(event.at), "dim"),
+        Text(event.id, "dim"),
+        event.queue,
+        Text(f"{printable(event.kind):<10}", COLOURS.get(event.kind, "")),
+        *(part for part in (event.job_id, event.name, event.worker) if part),
+        *([shown(event.data)] if event.data is not None else []),
+    )

@@ -1,0 +1,84 @@
+"""`corral worker`: run the handlers of an app until a signal comes."""
+
+import os
+from typing import Annotated
+
+import typer
+from prometheus_client import start_http_server
+
+from corral.app import GRACE_S, Corral
+from corral.cli.loading import load
+from corral.cli.screen import Screen
+from corral.cli.session import JsonOption, UrlOption, finish, remember
+from corral.errors import InvalidOptions
+from corral.observe import logs
+from corral.store.connect import without_password
+
+CONCURRENCY = 10
+MOST_PORT = 65_535
+
+
+def command(
+    context: typer.Context,
+    app: Annotated[
+        str, typer.Argument(metavar="MODULE:APP", help="Where the Corral is, such as shop.mail:app.")
+    ],
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="Jobs at a time in each queue.")] = (
+        CONCURRENCY
+    ),
+    queues: Annotated[
+        list[str] | None, typer.Option("--queue", "-q", help="A queue to serve (again for more); else all.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The worker's name; else made of host, process and chance.")
+    ] = None,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds running jobs have after a signal.")] = GRACE_S,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=MOST_PORT, help="Serve Prometheus metrics at this port.")
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="The address that port listens on.")] = "127.0.0.1",
+    log_level: Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")] = "info",
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Work: run an app's handlers until SIGINT or SIGTERM; a second signal ends at once.
+
+    --json writes the log as JSON lines; the log goes to standard error.
+    """
+    where = remember(context, url, None, None, None, as_json)
+    if log_level.lower() not in logs.LEVELS:
+        known = ", ".join(logs.LEVELS)
+        raise typer.BadParameter(f"{log_level!r} is none of {known}", param_hint="--log-level")
+
+    async def work(screen: Screen) -> None:
+        if where.url is not None:
+            # before the module is imported: a Corral without an address of its own reads it
+            os.environ["REDIS_URL"] = where.url
+        corral = load(app)
+        if where.url is not None:
+            _check_address(app, corral, where.url)
+        logs.configure(log_level, json=True if where.as_json else None)
+        if metrics_port is not None:
+            _serve_metrics(corral, metrics_host, metrics_port)
+        async with corral:
+            await corral.run(concurrency=concurrency, grace=grace, queues=queues, name=name)
+
+    finish(where.as_json, work)
+
+
+def _check_address(spelled: str, corral: Corral, url: str) -> None:
+    if corral.url != url:
+        raise InvalidOptions(
+            f"{spelled} has an address of its own, {without_password(corral.url)}, so --url cannot be kept; "
+            f"leave --url out, or write Corral() without one"
+        )
+
+
+def _serve_metrics(corral: Corral, host: str, port: int) -> None:
+    try:
+        start_http_server(port, host, registry=corral.metrics.registry)
+    except OSError as error:
+        raise InvalidOptions(
+            f"metrics cannot be served at {host}:{port} ({error.strerror or error}); "
+            f"choose another --metrics-port"
+        ) from None
