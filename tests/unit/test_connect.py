@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import ssl
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,25 @@ def blocked_as(server: Server, name: str) -> list[str]:
     with server.connect() as client:
         others = client.client_list()
     return [other["id"] for other in others if other["name"] == name and "b" in other["flags"]]
+
+
+async def test_a_greeting_without_an_answer_leaves_no_connection() -> None:
+    is_closed = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await reader.read()
+        is_closed.set()
+        writer.close()
+
+    mute = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = mute.sockets[0].getsockname()[1]
+    store = Store(f"redis://:secret@127.0.0.1:{port}?socket_connect_timeout=0.05")
+    with pytest.raises(Away):
+        await store.call("PING")
+    async with asyncio.timeout(5):
+        await is_closed.wait()
+    mute.close()
 
 
 async def test_a_line_is_a_connection_of_its_own_with_a_name(store: Store, server: Server) -> None:

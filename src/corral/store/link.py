@@ -116,9 +116,12 @@ class Link:
         try:
             for word in words:
                 await wire.send(hiredis.pack_command(word))
-        except Answer as answer:
+        except BaseException as error:
+            # a refusal, or no answer in time: without this each try would leave a connection behind
             wire.cut(Away(self._dialled))
-            raise fault_of_text(str(answer), self._dialled) from None
+            if isinstance(error, Answer):
+                raise fault_of_text(str(error), self._dialled) from None
+            raise
 
 
 class _Wire(asyncio.Protocol):
