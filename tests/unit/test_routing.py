@@ -1,0 +1,209 @@
+"""Which worker fits which target: the rule, its table in the docs, and the same rule inside the server."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from corral.core.routing import (
+    CRITERIA,
+    Identity,
+    Target,
+    check_identity,
+    check_target,
+    fits,
+    read_target,
+    write_target,
+)
+from corral.errors import InvalidOptions
+from corral.store.scripts import Script, _expand
+from tests.support.servers import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+ROW = re.compile(
+    r"^\| `(?P<target>.+?)` \| `(?P<worker>\{.+?\})` \| (?P<answer>yes|no|cannot be read) \|$", re.MULTILINE
+)
+TABLE = [
+    (json.loads(row["target"]), json.loads(row["worker"]), {"yes": True, "no": False}.get(row["answer"]))
+    for row in ROW.finditer((ROOT / "docs/reference/routing.md").read_text())
+]
+
+WORDS = st.sampled_from(["gpu", "cuda", "sms", "node", "python", "eu", "us-east", "", "ü"])
+LISTS = st.lists(WORDS, max_size=3)
+
+
+def identity(worker: dict[str, Any]) -> Identity:
+    return check_identity(worker["server"], *(worker.get(part, []) for part in CRITERIA))
+
+
+def judged(target: Any, worker: dict[str, Any]) -> bool | None:
+    """True, False, or None where the target cannot be read."""
+    try:
+        return fits(identity(worker), read_target(target))
+    except InvalidOptions:
+        return None
+
+
+def test_the_table_in_the_docs_is_there():
+    assert len(TABLE) > 30
+
+
+@pytest.mark.parametrize(("target", "worker", "answer"), TABLE)
+def test_the_rule_keeps_to_the_table_in_the_docs(target, worker, answer):
+    assert judged(target, worker) is answer
+
+
+# -- properties -------------------------------------------------------------------------------------------
+
+targets = st.builds(
+    Target,
+    server=st.sampled_from(["", "", "w1", "w2"]),
+    stack=LISTS.map(tuple),
+    capabilities=LISTS.map(tuple),
+    region=LISTS.map(tuple),
+    mode=st.sampled_from(["all", "any"]),
+)
+workers = st.builds(
+    Identity,
+    server=st.sampled_from(["w1", "w2"]),
+    stack=LISTS.map(frozenset),
+    capabilities=LISTS.map(frozenset),
+    region=LISTS.map(frozenset),
+)
+
+
+@given(targets, workers)
+def test_a_server_decides_alone(target: Target, worker: Identity):
+    if target.server:
+        assert fits(worker, target) == (worker.server == target.server)
+
+
+@given(targets, workers)
+def test_whoever_fits_all_criteria_fits_any_of_them(target: Target, worker: Identity):
+    strict, lax = replace(target, server="", mode="all"), replace(target, server="", mode="any")
+    assert not fits(worker, strict) or fits(worker, lax)
+
+
+@given(targets, workers, WORDS)
+def test_a_worker_that_can_do_more_fits_no_less(target: Target, worker: Identity, word: str):
+    abler = replace(worker, capabilities=worker.capabilities | {word})
+    assert not fits(worker, target) or fits(abler, target)
+
+
+@given(workers)
+def test_an_empty_target_fits_everyone(worker: Identity):
+    assert fits(worker, Target(mode="all"))
+    assert fits(worker, Target(mode="any"))
+
+
+@given(targets)
+def test_a_target_comes_back_from_the_wire_as_it_went(target: Target):
+    back = read_target(json.loads(json.dumps(write_target(target))))
+    if target.server:
+        assert back == Target(server=target.server)
+    elif write_target(target):
+        assert back == target
+    else:
+        assert back == Target()
+
+
+# -- the same rule in the server --------------------------------------------------------------------------
+
+
+def matcher() -> Script:
+    """A script around the very part that the verbs of the room use."""
+    folder = ROOT / "src/corral/wire/bridgemq/lua"
+    text = """
+    -- use matching
+    local worker = cjson.decode(ARGV[2])
+    local answer = fits(cjson.decode(ARGV[1]).target, {
+      server = worker.server, stack = owned(worker.stack or {}),
+      capabilities = owned(worker.capabilities or {}), region = owned(worker.region or {})})
+    if answer == nil then return "cannot be read" end
+    return answer and "yes" or "no"
+    """
+    return Script("matcher", _expand(text.replace("    --", "--"), folder, set()))
+
+
+def in_the_server(server: Server, target: Any, worker: dict[str, Any]) -> bool | None:
+    with server.connect() as client:
+        answer = client.eval(matcher().text, 0, json.dumps({"target": target}), json.dumps(worker))
+    return {b"yes": True, b"no": False}.get(answer)
+
+
+@pytest.mark.parametrize(("target", "worker", "answer"), TABLE)
+def test_the_server_keeps_to_the_table_in_the_docs(server: Server, target, worker, answer):
+    assert in_the_server(server, target, worker) is answer
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | WORDS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=2),
+    max_leaves=4,
+)
+odd_targets = anything | st.fixed_dictionaries(
+    {},
+    optional={
+        "server": anything,
+        "stack": LISTS | anything,
+        "capabilities": LISTS | anything,
+        "region": LISTS | anything,
+        "mode": st.sampled_from(["all", "any"]) | anything,
+        "zone": anything,
+    },
+)
+wire_workers = st.fixed_dictionaries(
+    {"server": st.sampled_from(["w1", "gpu"]), "stack": LISTS, "capabilities": LISTS, "region": LISTS}
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(target=odd_targets, worker=wire_workers)
+def test_the_server_agrees_with_the_rule_on_every_target(server: Server, target, worker):
+    assert in_the_server(server, target, worker) is judged(target, worker)
+
+
+# -- what producers and workers may say -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ({"mode": "some"}, "target mode is 'some'; use 'all' or 'any'"),
+        ({"capability": ["gpu"]}, "target has 'capability'; use 'server', 'stack', 'capabilities', 'region'"),
+        ({"capabilities": [1]}, "target capabilities is [1]; use a list of texts"),
+        ({"server": 7}, "target server is 7; use the id of one worker"),
+        (["gpu"], "target is ['gpu']; use a dict such as {'capabilities': ['gpu']}"),
+        ({"server": "w1", "region": ["eu"]}, "a server decides alone: leave the rest out"),
+    ],
+)
+def test_a_target_that_makes_no_sense_is_refused_with_the_way_out(target, told):
+    with pytest.raises(InvalidOptions) as refused:
+        check_target(target)
+    assert told in str(refused.value)
+
+
+def test_a_target_can_be_given_as_such():
+    target = Target(capabilities=("gpu",), mode="any")
+    assert check_target(target) == target
+    assert check_target(None) == Target()
+
+
+@pytest.mark.parametrize(
+    ("server", "parts", "told"),
+    [
+        ("", {}, "server id is ''"),
+        (7, {}, "server id is 7"),
+        ("w1", {"capabilities": 7}, "worker capabilities is 7; use a list of texts"),
+        ("w1", {"region": [None]}, "worker region is [None]; use a list of texts"),
+    ],
+)
+def test_an_identity_that_makes_no_sense_is_refused(server, parts, told):
+    with pytest.raises(InvalidOptions) as refused:
+        check_identity(server, **parts)
+    assert told in str(refused.value)
