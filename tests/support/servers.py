@@ -4,13 +4,18 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+from corral.store.keeper import dies_with_parent
 
 
 @dataclass
@@ -32,17 +37,13 @@ class Server:
             client.config_set("maxmemory", "0")
 
     def answers(self, seconds: float) -> bool:
-        """Does it answer within that time?"""
+        """Does it answer within that time, and not another server that was given the same port?"""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                with self.connect() as client:
-                    client.ping()
+            with suppress(redis.RedisError), self.connect() as client:
+                if client.info("server")["process_id"] == self.process.pid:
                     return True
-            except redis.BusyLoadingError:
-                return True
-            except redis.ConnectionError:
-                time.sleep(0.02)
+            time.sleep(0.01)
         return False
 
     def stop(self) -> None:
@@ -71,22 +72,23 @@ def redis_server_binary() -> str | None:
 
 def start_valkey(*options: str, binary: str | None = None, port: int | None = None) -> Server:
     """A server that keeps nothing on disk, ready to answer (or to say that it is loading)."""
-    tries = 1 if port else 3  # another process may have taken the free port meanwhile
-    for left in reversed(range(tries)):
-        server = _launch([binary or valkey_binary(), *options], port or free_port())
+    for _ in range(1 if port else 3):
+        server = _launch(binary or valkey_binary(), options, port or free_port())
         if server.answers(10):
             return server
         server.stop()
-        if not left:
-            raise RuntimeError(f"{binary or 'valkey'} did not start on port {server.port}")
-    raise AssertionError("unreachable")
+    raise RuntimeError(f"{binary or 'valkey-server'} did not start on port {server.port}")
 
 
-def _launch(command: list[str], port: int) -> Server:
+def _launch(binary: str, options: Sequence[str], port: int) -> Server:
     folder = Path(tempfile.mkdtemp(prefix="corral-test-"))
-    keeping_nothing = ["--save", "", "--appendonly", "no", "--dir", str(folder)]
     where = ["--port", str(port), "--bind", "127.0.0.1"]
+    keeping_nothing = ["--save", "", "--appendonly", "no", "--dir", str(folder)]
+    # a server goes with the thread that started it, so only the main thread's may go by themselves
+    is_main = threading.current_thread() is threading.main_thread()
     process = subprocess.Popen(
-        [command[0], *where, *keeping_nothing, *command[1:]], stdout=subprocess.DEVNULL
+        [binary, *where, *keeping_nothing, *options],
+        stdout=subprocess.DEVNULL,
+        preexec_fn=dies_with_parent() if is_main else None,
     )
     return Server(f"redis://127.0.0.1:{port}", port, process, folder)

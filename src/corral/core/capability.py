@@ -6,6 +6,8 @@ from corral.errors import Unsupported
 
 
 class Capability(StrEnum):
+    """Something that one room can do and another may not."""
+
     DELAY = "delay"
     RETRY = "retry"
     PRIORITY = "priority"

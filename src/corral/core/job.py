@@ -11,6 +11,8 @@ DEFAULT_KEEP_LOGS = 1000
 
 
 class JobState(StrEnum):
+    """Where a job stands; each room's codec translates to the wire's own words."""
+
     WAITING = "waiting"
     DELAYED = "delayed"
     ACTIVE = "active"

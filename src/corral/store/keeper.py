@@ -120,7 +120,7 @@ class Keeper:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 # the lock stays taken until the server has gone too
                 pass_fds=[self.lock],
-                preexec_fn=_dies_with_parent(),
+                preexec_fn=dies_with_parent(),
             )  # fmt: skip
 
     def _hang_bell(self) -> None:
@@ -285,7 +285,7 @@ def _say(owner: socket.socket, line: dict[str, Any]) -> None:
         owner.sendall(json.dumps(line).encode() + b"\n")
 
 
-def _dies_with_parent() -> Callable[[], None] | None:
+def dies_with_parent() -> Callable[[], None] | None:
     """On Linux, makes the kernel end the server cleanly when its keeper is killed."""
     if sys.platform != "linux":
         return None

@@ -1,0 +1,28 @@
+"""The names people import: a change here is a change of the public interface, and goes into the changelog."""
+
+import corral
+
+NAMES = """
+Away Backoff Capability Corral CorralError EventKind GiveBack InvalidName InvalidOptions InvalidPayload
+Job JobCancelled JobContext JobEvent JobOptions JobState JobTimeout JobType Keep Postpone Queue Refused
+SettleError StoreFault Transient Unrecoverable Unsupported Worker
+"""
+
+
+def test_the_public_names_are_these_and_no_others() -> None:
+    assert sorted(corral.__all__) == sorted(NAMES.split())
+
+
+def test_each_public_name_is_there_and_documented() -> None:
+    for name in corral.__all__:
+        assert getattr(corral, name).__doc__, f"corral.{name} has no docstring"
+
+
+def test_nothing_public_is_left_out() -> None:
+    """What the package holds beside its modules is listed."""
+    held = {
+        name
+        for name, value in vars(corral).items()
+        if not name.startswith("_") and not isinstance(value, type(corral))
+    }
+    assert held == set(corral.__all__)
