@@ -83,7 +83,7 @@ class StreamsBroker:
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
         now = self._place.clock()
         keys, ttl_s = self._keys, self._settings.ttl_s
-        rows = encode_all(jobs, lambda job: codec.encode_job(job, keys, ttl_s, now))
+        rows = encode_all(jobs, lambda job: codec.encode_job(job, str(uuid4()), keys, ttl_s, now))
         ids: list[str] = []
         for batch in _bounded(rows, lambda row: len(row.payload)):
             ids += await self._create(batch)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import orjson
 from msgspec import Struct
@@ -113,7 +112,7 @@ class Row(NamedTuple):
     is_given_id: bool
 
 
-def encode_job(job: Job, keys: Keys, default_ttl: int, now: int) -> Row:
+def encode_job(job: Job, fresh_id: str, keys: Keys, default_ttl: int, now: int) -> Row:
     """A row for the submit script; refuses what the contract has no word for."""
     if job.name not in TASKS:
         raise InvalidName(f"room 'streams' has no task {job.name!r}; use one of {', '.join(TASKS)}")
@@ -127,7 +126,7 @@ def encode_job(job: Job, keys: Keys, default_ttl: int, now: int) -> Row:
     data = _payload(job.data)
     key = _idempotency_key(job.options.extra)
     return Row(
-        id=job.id or str(uuid4()),
+        id=job.id or fresh_id,
         task=job.name,
         payload=data,
         ttl_s=ttl,
