@@ -1,0 +1,54 @@
+"""Structured logs: one event a line, with fields, and without payloads."""
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import FilteringBoundLogger, Processor
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+
+
+def configure(
+    level: str = "info", json: bool | None = None, stream: TextIO | None = None, cache: bool = True
+) -> None:
+    """From here on logs go to `stream` (stderr), as JSON lines or, on a terminal, for people.
+
+    Corral's own lines name jobs by id and never carry their data or results.
+
+    >>> configure(level="warning", json=True)
+    """
+    if level.lower() not in LEVELS:
+        raise ValueError(f"log level {level!r} is unknown; use one of {', '.join(LEVELS)}")
+    stream = stream or sys.stderr
+    if json is None:
+        json = not stream.isatty()
+    structlog.configure(
+        processors=_processors(json, stream),
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level.lower()]),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+        cache_logger_on_first_use=cache,
+    )
+    logging.basicConfig(level=LEVELS[level.lower()], stream=stream)
+
+
+def _processors(json: bool, stream: TextIO) -> list[Processor]:
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    if json:
+        return [*shared, structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    return [*shared, structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+
+
+def logger(part: str, **fields: Any) -> FilteringBoundLogger:
+    """A logger for one part of the house; `fields` are on each of its lines.
+
+    >>> log = logger("worker", queue="mail")
+    """
+    bound: FilteringBoundLogger = structlog.get_logger(part=part, **fields)
+    return bound

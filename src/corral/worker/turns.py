@@ -1,0 +1,361 @@
+"""Group commit: one round trip settles what has ended and claims what fits."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from corral.core.job import Claim
+from corral.core.outcome import Released, RetryPolicy, Settlement, decide
+from corral.core.ports import Broker, Rest, Turn, Why
+from corral.errors import (
+    FailedChildren,
+    JobMissing,
+    LockMissing,
+    LockStolen,
+    NotActive,
+    PendingChildren,
+    SettleError,
+    StoreFault,
+    StoreRefused,
+)
+from corral.worker.attempt import Attempt, Moment, moment
+from corral.worker.events import Happening, WorkerEvent
+from corral.worker.executor import Executor
+from corral.worker.reports import Reports
+from corral.worker.waiting import Waiter
+
+MOST_SETTLEMENTS = 500
+MOST_CLAIMS = 500
+MOST_SLOW_CLAIMS = 32
+"""A worker with slow handlers takes no more in one trip, so that its neighbours find some too."""
+SLOW_S = 0.010
+SURE = 0.9
+"""The part of a lock's life in which it surely still holds, whatever the clocks drift."""
+LONGEST_DELAY = 32
+"""After so many tries every delay is the longest."""
+
+GONE = (JobMissing, LockMissing, LockStolen, NotActive)
+"""What a room answers when this settlement, or another attempt's, was applied before."""
+
+
+class Turns:
+    """Keeps one trip to the server under way while there is anything to settle or to claim.
+
+    While a trip is under way ended attempts gather; the next trip takes them all. The first to end is
+    settled at once. No more claims are held than there are slots.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        concurrency: int,
+        lock_ms: int,
+        policy: RetryPolicy,
+        clock: Callable[[], int],
+        delays: Callable[[int], float],
+        max_tries: int | None,
+        reports: Reports,
+    ) -> None:
+        self.held: dict[Attempt, None] = {}
+        """Claims that are ours to settle; the heartbeat's thread reads this."""
+        self._executor: Executor
+        self._broker = broker
+        self._concurrency = concurrency
+        self._lock_ms = lock_ms
+        self._policy = policy
+        self._clock = clock
+        self._delays = delays
+        self._max_tries = max_tries
+        self._reports = reports
+        self._waiter = Waiter(broker, self._woken, delays, reports.log)
+        self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._finished: deque[Attempt] = deque()
+        self._again: list[Attempt] = []
+        """Settlements whose trip was not answered."""
+        self._orphans: Any = None
+        """The receipt of claims whose trip was not answered."""
+        self._asked = Moment(0, 0)
+        """When the last trip that claims set out."""
+        self._coming = 0
+        """Claims the trip under way may bring."""
+        self._rest: Rest | None = None
+        """Why the last claim brought no more; None: ask again."""
+        self._tries = 0
+        self._is_claiming = True
+        self._pace: float | None = None
+        # one half runs while the other is on its way: the server and the handlers work side by side
+        self._most_claims = min(MOST_CLAIMS, max(MOST_SLOW_CLAIMS, -(-concurrency // 2)))
+
+    def bind(self, executor: Executor) -> None:
+        """Execute by this."""
+        self._executor = executor
+
+    # -- told by the executor -----------------------------------------------------------------------------
+
+    def ended(self, attempt: Attempt) -> None:
+        """An attempt has its settlement: send it."""
+        self._finished.append(attempt)
+        self._wake.set()
+
+    def freed(self) -> None:
+        """A slot is free that no settlement frees."""
+        self._wake.set()
+
+    # -- the loop -----------------------------------------------------------------------------------------
+
+    async def first(self) -> None:
+        """The first trip, which must succeed."""
+        await self._trip(self._want(0))
+
+    async def run(self) -> None:
+        """Turn until claiming has stopped and everything is settled."""
+        try:
+            while self._is_claiming or self.held or self._orphans is not None:
+                try:
+                    if not await self._next():
+                        await self._idle()
+                except StoreFault as fault:
+                    self._orphans = self._broker.unanswered or self._orphans
+                    await self._stand_back(fault)
+        finally:
+            await self._waiter.stop()
+
+    async def _next(self) -> bool:
+        """Do what comes next in its order; False where there is nothing to do."""
+        if self._again:
+            await self._trip(0)
+        elif self._orphans is not None:
+            await self._take_over()
+        else:
+            want = self._want(min(len(self._finished), MOST_SETTLEMENTS))
+            if not self._finished and (want == 0 or self._rest is not None):
+                return False
+            await self._trip(want)
+        return True
+
+    def _free(self) -> int:
+        return self._concurrency - len(self.held) - self._executor.overdue
+
+    def _want(self, settling: int) -> int:
+        if not self._is_claiming:
+            return 0
+        free = self._free() + settling
+        if self._waiter.rest is not None:
+            free -= 1  # the wake-up being waited for must find a slot, or another worker should have had it
+        slow = self._pace is None or self._pace > SLOW_S
+        return max(min(free, MOST_SLOW_CLAIMS if slow else self._most_claims), 0)
+
+    # -- one trip -----------------------------------------------------------------------------------------
+
+    async def _trip(self, want: int) -> None:
+        batch = self._again or self._take_finished()
+        self._again = batch
+        asked = moment(self._clock)
+        if batch:
+            batch = await self._sure_of(batch, asked)
+        for attempt in batch:
+            attempt.sends += 1
+        if want:
+            self._asked = asked
+            self._coming = want
+        turn = await self._broker.turn([attempt.settlement for attempt in batch], want)  # type: ignore[misc]
+        self._again = []
+        self._answered()
+        self._settled(batch, turn)
+        self._begin(turn.claims, asked)
+        if want:
+            await self._rested(turn.rest, len(turn.claims))
+
+    def _take_finished(self) -> list[Attempt]:
+        finished = self._finished
+        if len(finished) <= MOST_SETTLEMENTS:
+            batch = list(finished)
+            finished.clear()
+            return batch
+        return [finished.popleft() for _ in range(MOST_SETTLEMENTS)]
+
+    def _begin(self, claims: Sequence[Claim], asked: Moment) -> None:
+        self._coming = 0
+        if not claims:
+            return
+        attempts = [Attempt(claim, asked) for claim in claims]
+        # listed before they start: a handler may block the loop from its first line on
+        self.held.update(dict.fromkeys(attempts))
+        if self._reports.listens:
+            for attempt in attempts:
+                self._reports.tell(WorkerEvent(Happening.ACTIVE, attempt.claim))
+        if self._is_claiming:
+            self._executor.start(attempts)
+        else:
+            self._release(attempts)
+
+    def _release(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
+            attempt.settlement = Settlement(attempt.claim, Released(), self._clock())
+            self.ended(attempt)
+
+    def adopt(self, claims: Sequence[Claim]) -> None:
+        """Execute claims that came by another way than a turn; what finds no slot is given back."""
+        fitting = max(self._free() - self._coming, 0)
+        now = moment(self._clock)
+        coming = self._coming
+        self._begin(claims[:fitting], now)
+        self._coming = coming
+        surplus = [Attempt(claim, now) for claim in claims[fitting:]]
+        self.held.update(dict.fromkeys(surplus))
+        self._release(surplus)
+
+    # -- verdicts -----------------------------------------------------------------------------------------
+
+    def _settled(self, batch: Sequence[Attempt], turn: Turn) -> None:
+        if any(turn.verdicts):
+            batch = self._judged(batch, turn.verdicts)
+        outcomes: Counter[str] = Counter()
+        seconds: list[float] = []
+        for attempt in batch:
+            del self.held[attempt]
+            attempt.settled = True
+            outcomes[type(attempt.settlement.outcome).__name__.lower()] += 1  # type: ignore[union-attr]
+            if attempt.context is not None:
+                seconds.append(attempt.seconds)
+        if seconds:
+            mean = sum(seconds) / len(seconds)
+            self._pace = mean if self._pace is None else self._pace + (mean - self._pace) / 4
+        self._reports.metrics.turn(outcomes, seconds, len(self.held) + len(turn.claims))
+        if self._reports.listens:
+            for attempt in batch:
+                self._reports.tell(WorkerEvent(Happening.SETTLED, attempt.claim, attempt.settlement.outcome))  # type: ignore[union-attr]
+
+    def _judged(
+        self, batch: Sequence[Attempt], verdicts: Sequence[SettleError | None]
+    ) -> list[Attempt]:
+        """What was applied; the rest is reported, or gets another settlement."""
+        applied = []
+        now = moment(self._clock)
+        for attempt, verdict in zip(batch, verdicts, strict=True):
+            if verdict is None:
+                applied.append(attempt)
+            elif isinstance(verdict, PendingChildren | FailedChildren) and not attempt.mended:
+                self._mend(attempt, verdict)
+            elif attempt.sends > 1 and isinstance(verdict, GONE):
+                if now.since(attempt.sure) < self._lock_ms * SURE:
+                    applied.append(attempt)  # nobody else can have had it: the unanswered trip did it
+                else:
+                    self._unknown(attempt, verdict)
+            else:
+                self._lost(attempt, verdict)
+        return applied
+
+    def _mend(self, attempt: Attempt, verdict: SettleError) -> None:
+        """The state of the job refuses this outcome, not its lock: it fails with that as the reason."""
+        attempt.mended = True
+        attempt.sends = 0
+        outcome = decide(attempt.claim.job, verdict, "", self._policy)
+        attempt.settlement = Settlement(attempt.claim, outcome, self._clock())
+        self.ended(attempt)
+
+    def _lost(self, attempt: Attempt, why: BaseException) -> None:
+        del self.held[attempt]
+        self._reports.lost(attempt, why)
+
+    def _unknown(self, attempt: Attempt, why: BaseException) -> None:
+        del self.held[attempt]
+        self._reports.unknown(attempt, why)
+
+    # -- after a gap --------------------------------------------------------------------------------------
+
+    async def _sure_of(self, batch: list[Attempt], now: Moment) -> list[Attempt]:
+        """Without those whose lock was found gone after a gap longer than it lives.
+
+        A stopped process or a sleeping machine cannot know what happened to its locks meanwhile.
+        """
+        wall, steady = now.wall - self._lock_ms, now.steady - self._lock_ms
+        suspects = [attempt for attempt in batch if attempt.sure.wall <= wall or attempt.sure.steady <= steady]
+        if not suspects:
+            return batch
+        extension = await self._broker.extend([attempt.claim for attempt in suspects])
+        gone = set(map(id, extension.lost))
+        for attempt in suspects:
+            if id(attempt.claim) not in gone:
+                attempt.sure = now
+            elif attempt.sends:
+                self._unknown(attempt, LockMissing(attempt.claim.job.id))
+            else:
+                self._lost(attempt, LockMissing(attempt.claim.job.id))
+        self._again = [attempt for attempt in batch if id(attempt.claim) not in gone]
+        return self._again
+
+    # -- waiting ------------------------------------------------------------------------------------------
+
+    async def _idle(self) -> None:
+        self._wake.clear()
+        if self._is_claiming and self._rest is not None and self._waiter.rest is None and self._free() > 0:
+            self._waiter.start(self._rest)
+        await self._wake.wait()
+
+    def _woken(self) -> None:
+        self._rest = None
+        self._wake.set()
+
+    async def _rested(self, rest: Rest, brought: int) -> None:
+        was_busy = self._rest is None
+        self._rest = None if rest.why is Why.SATISFIED and brought else rest
+        if self._waiter.is_outdated(self._rest):
+            await self._waiter.stop()
+            # the wait may have taken a wake-up with it; asking again finds out, and wakes others too
+            self._rest = None
+        if was_busy and rest.why is Why.DRAINED:
+            self._reports.tell(WorkerEvent(Happening.DRAINED))
+
+    # -- away and back --------------------------------------------------------------------------------------
+
+    async def _take_over(self) -> None:
+        """Adopt what a trip claimed whose answer was lost."""
+        recovery = await self._broker.recover(owner=self._orphans)
+        self._orphans = None
+        self._answered()
+        if recovery.claims:
+            self._reports.log.info("took over claims of a lost answer", count=len(recovery.claims))
+        self._begin(recovery.claims, self._asked)
+
+    def _answered(self) -> None:
+        if self._tries:
+            self._tries = 0
+            self._reports.log.info("the server is back")
+            self._reports.tell(WorkerEvent(Happening.BACK))
+        self._reports.metrics.connected(True)
+
+    async def _stand_back(self, fault: StoreFault) -> None:
+        """Wait before the next try: longer each time, and at once when the worker stops."""
+        if self._tries == 0:
+            self._reports.tell(WorkerEvent(Happening.AWAY, error=fault))
+        if self._max_tries is not None and self._tries >= self._max_tries:
+            raise fault
+        is_refused = isinstance(fault, StoreRefused)
+        delay = self._delays(LONGEST_DELAY if is_refused else self._tries)
+        self._tries += 1
+        self._reports.metrics.connected(False)
+        self._reports.metrics.reconnecting()
+        say = self._reports.log.error if is_refused else self._reports.log.warning
+        say(f"the server does not serve: {fault}", tries=self._tries, again_in=round(delay, 3))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), delay)
+        self._hurry.clear()
+
+    # -- the end --------------------------------------------------------------------------------------------
+
+    async def stop_claiming(self) -> None:
+        """Claim no more; `run` returns when what is held is settled."""
+        self._is_claiming = False
+        self._hurry.set()
+        self._wake.set()
+        await self._waiter.stop()
+
+    def give_up(self) -> None:
+        """Nothing more can be settled: say so for each claim that is left; their locks run out."""
+        for attempt in list(self.held):
+            self._unknown(attempt, LockMissing(attempt.claim.job.id, "not settled before the worker ended"))
