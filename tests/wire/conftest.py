@@ -10,6 +10,7 @@ from tests.support.servers import Server
 
 if TYPE_CHECKING:
     from corral.store.connect import Store
+    from tests.wire.meeting import Meeting
     from tests.wire.twins import Twins
 
 
@@ -48,3 +49,13 @@ async def twins(
     yield make
     for each in made:
         await each.close()
+
+
+@pytest.fixture
+async def meeting(node: Node, server: Server) -> AsyncIterator["Meeting"]:
+    """One queue with a Corral app and a Node Queue on it."""
+    from tests.wire.meeting import Meeting
+
+    place = await Meeting(node, server).open()
+    yield place
+    await place.close()
