@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import update_wrapper
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +23,7 @@ from corral.observe.metrics import Metrics
 from corral.queue import NewJob, Queue
 from corral.store.connect import Reconnect, Store, first_contact
 from corral.store.embedded import Embedded
-from corral.sync import Door
+from corral.sync import Door, StoreOfTheLoop
 from corral.wire.place import Place
 from corral.wiring import Room, room_named
 from corral.worker import Doors, Listener, Registry, Worker, default_name
@@ -204,8 +205,8 @@ class Corral:
         return store
 
     def place(self, queue: Queue) -> Place:
-        """Where a queue's ports are, for this event loop."""
-        return Place(self.store(), queue.name, self.namespace(queue.room), self.clock)
+        """Where a queue's ports are, whichever event loop calls them."""
+        return Place(StoreOfTheLoop(self.store), queue.name, self.namespace(queue.room), self.clock)
 
     def broker(self, queue: Queue) -> Broker:
         """The broker that producers of this event loop share."""
@@ -213,7 +214,8 @@ class Corral:
         key = (queue.room.name, queue.name)
         broker = brokers.get(key)
         if broker is None:
-            broker = brokers[key] = queue.room.broker(self.place(queue))
+            place = replace(self.place(queue), store=self.store())
+            broker = brokers[key] = queue.room.broker(place)
         return broker
 
     async def close(self) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from corral.errors import InvalidOptions
+from corral.store.connect import Line, Store
+from corral.store.scripts import Script
 
 T = TypeVar("T")
 
@@ -14,7 +16,8 @@ T = TypeVar("T")
 class Door:
     """Runs Corral's coroutines for people who have no event loop.
 
-    >>> app.sync(send_email.add({"to": "…"}))     # doctest: +SKIP
+    >>> app.sync(send_email.add({"to": "…"}))                   # doctest: +SKIP
+    >>> app.sync(app.queue("mail").inspector.counts())          # doctest: +SKIP
     """
 
     def __init__(self) -> None:
@@ -24,8 +27,8 @@ class Door:
 
     def __call__(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """What the coroutine returns; raises what it raises, or TimeoutError (and the coroutine is ended)."""
-        loop = self._running_loop()
-        if loop is _current_loop():
+        loop = self.loop
+        if loop is _running_loop():
             coroutine.close()
             raise InvalidOptions("this code runs inside the synchronous door already; await it instead")
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
@@ -34,7 +37,9 @@ class Door:
         finally:
             future.cancel()  # nobody waits for it any more; what is done already stays so
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop behind the door; the first look starts it."""
         with self._lock:
             # a forked child (a web server's worker) has the object but not the thread
             if self._loop is None or self._process != os.getpid():
@@ -51,8 +56,33 @@ class Door:
             self._loop = None
 
 
-def _current_loop() -> asyncio.AbstractEventLoop | None:
+def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+class StoreOfTheLoop(Store):
+    """In each event loop that loop's own Store.
+
+    So a port can be made where no loop runs, or another one than the door's, and is right all the same.
+    """
+
+    def __init__(self, find: Callable[[], Store]) -> None:
+        self._find = find
+
+    def line(self, name: str, block_s: float) -> Line:
+        return self._find().line(name, block_s)
+
+    async def call(self, *command: Any) -> Any:
+        return await self._find().call(*command)
+
+    async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        return await self._find().pipe(commands)
+
+    async def run(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> Any:
+        return await self._find().run(script, keys, args)
+
+    async def close(self) -> None:
+        await self._find().close()

@@ -1,0 +1,41 @@
+"""Handlers that a spawned process can import."""
+
+import os
+import threading
+import time
+from typing import Any
+
+from corral import Transient
+
+
+def where_it_runs(job: Any) -> dict[str, Any]:
+    """The process that runs this, and what it was given."""
+    return {"pid": os.getpid(), "thread": threading.current_thread().name, "data": job.data}
+
+
+def tell_everything(job: Any) -> int:
+    """Speaks every word a handler has."""
+    job.progress(25, "half a scene")
+    job.emit("scene", {"number": 1})
+    lines: int = job.log("first line")
+    return lines
+
+
+def fail_once(job: Any) -> str:
+    """Succeeds at the second attempt."""
+    if job.attempt == 1:
+        raise Transient("not yet")
+    return "at last"
+
+
+def until_cancelled(job: Any) -> str:
+    """Ends when it is asked to."""
+    deadline = time.monotonic() + 20
+    while not job.cancelled and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return "cancelled" if job.cancelled else "never told"
+
+
+def sleep_long(job: Any) -> None:
+    """Outlives every patience."""
+    time.sleep(60)

@@ -1,0 +1,124 @@
+"""Many jobs at once: any size, bounded batches, and one bad job among good ones."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from corral import Corral, InvalidOptions, InvalidPayload, JobState
+from tests.support.servers import Server
+
+
+@pytest.fixture
+async def app(url: str) -> AsyncIterator[Corral]:
+    async with Corral(url) as app:
+        yield app
+
+
+async def test_many_jobs_come_in_order_and_in_bounded_batches(app: Corral, server: Server) -> None:
+    with server.connect() as client:
+        client.config_resetstat()
+    ids = await app.queue("mail").add_many([("greet", {"n": n}) for n in range(12_345)])
+    assert ids == [str(number) for number in range(1, 12_346)]
+    with server.connect() as client:
+        assert client.llen("bull:mail:wait") == 12_345
+        assert orjson.loads(client.hget("bull:mail:12345", "data")) == {"n": 12_344}
+        stats: dict[str, Any] = client.info("commandstats")
+        calls = sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
+        assert 25 <= calls <= 27, "one script for each 500 jobs, and one to teach it"
+
+
+async def test_batches_are_bounded_by_bytes_too(app: Corral, server: Server) -> None:
+    with server.connect() as client:
+        client.config_resetstat()
+        await app.queue("mail").add_many([("greet", "x" * 1_500_000) for _ in range(6)])
+        stats: dict[str, Any] = client.info("commandstats")
+        assert stats["cmdstat_evalsha"]["calls"] >= 3
+        assert client.llen("bull:mail:wait") == 6
+
+
+async def test_a_generator_is_never_held_as_a_whole(app: Corral) -> None:
+    taken = 0
+
+    def people() -> Iterator[tuple[str, int]]:
+        nonlocal taken
+        for taken in range(1, 25_001):
+            yield ("greet", taken)
+
+    queue = app.queue("mail")
+    adding = asyncio.create_task(queue.add_many(people()))
+    while not (await queue.inspector.counts())[JobState.WAITING]:
+        await asyncio.sleep(0)
+    assert taken < 25_000, "the first jobs are there before the last is made"
+    assert len(await adding) == 25_000
+
+
+async def test_each_of_many_may_have_options_of_its_own(app: Corral) -> None:
+    queue = app.queue("mail")
+    jobs = [("greet", 1), ("greet", 2, {"id": "second", "delay": 60_000}), ("greet", 3, {"attempts": 1})]
+    ids = await queue.add_many(jobs, attempts=7)
+    assert ids[1] == "second"
+    found = [await queue.inspector.job(job_id) for job_id in ids]
+    assert [(job.data, job.options.attempts, job.options.delay) for job in found if job] == [
+        (1, 7, 0),
+        (2, 7, 60_000),
+        (3, 1, 0),
+    ]
+
+
+async def test_many_of_one_kind_take_the_decorators_options(app: Corral) -> None:
+    @app.job("send-email", queue="mail", attempts=4)
+    async def send_email(job: Any) -> None: ...
+
+    ids = await send_email.add_many({"to": name} for name in ("a", "b"))
+    jobs = [await send_email.queue.inspector.job(job_id) for job_id in ids]
+    assert [(job.data, job.options.attempts) for job in jobs if job] == [({"to": "a"}, 4), ({"to": "b"}, 4)]
+
+
+async def test_nothing_is_added_for_an_empty_list(app: Corral, server: Server) -> None:
+    assert await app.queue("mail").add_many([]) == []
+    with server.connect() as client:
+        assert client.dbsize() == 0
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (("greet", float("nan")), r"job 700 of this call: data is nan"),
+        (("greet", {}, {"delay": -1}), r"job 700 of this call: delay is -1"),
+        (("greet", {}, {"id": "meta"}), r"job 700 of this call: job id 'meta'"),
+        (("", {}), r"job 700 of this call: job name is empty"),
+        ({"name": "greet"}, r"job 700 of this call: .* is no job; give \(name, data\)"),
+        (("greet", {}, "x"), r"job 700 of this call: .* is no job"),
+    ],
+)
+async def test_a_refused_job_of_many_is_named_by_its_position_and_nothing_is_written(
+    app: Corral, server: Server, bad: Any, why: str
+) -> None:
+    jobs: list[Any] = [("greet", n) for n in range(1200)]
+    jobs[700] = bad
+    with pytest.raises((InvalidOptions, InvalidPayload, ValueError), match=why) as caught:
+        await app.queue("mail").add_many(jobs)
+    assert caught.value.position == 700  # type: ignore[union-attr]
+    with server.connect() as client:
+        assert client.dbsize() == 0
+
+
+async def test_of_a_generator_with_a_bad_job_the_position_is_told_too(app: Corral) -> None:
+    with pytest.raises(InvalidPayload, match=r"job 10002 of this call: data is nan"):
+        await app.queue("mail").add_many(("greet", n if n != 10_002 else float("nan")) for n in range(20_000))
+    assert (await app.queue("mail").inspector.counts())[JobState.WAITING] == 10_000
+
+
+async def test_of_a_kinds_own_list_too_nothing_is_written(app: Corral, server: Server) -> None:
+    @app.job("embed", room="streams")
+    async def embed(job: Any) -> None: ...
+
+    with pytest.raises(InvalidPayload, match=r"job 2 of this call: payload is a list"):
+        await embed.add_many([{"n": 1}, {"n": 2}, [3]])
+    with server.connect() as client:
+        assert client.dbsize() == 0
+
+

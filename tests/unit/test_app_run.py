@@ -1,0 +1,254 @@
+"""`app.run` until a signal comes: the first ends gently, the second at once, and nothing is lost."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from corral import Corral, InvalidOptions, JobState
+from corral.errors import Away
+from tests.support.polling import eventually
+from tests.support.servers import Server, free_port
+
+SHOP = """
+import asyncio, os, pathlib, sys
+from corral import Corral
+
+app = Corral()
+go = pathlib.Path(sys.argv[1])
+
+@app.job("wait", queue="mail")
+async def wait(job):
+    while not go.exists():
+        await asyncio.sleep(0.01)
+    return "went"
+
+@app.job("block", queue="mail")
+def block(job):
+    import time
+    time.sleep(60)
+
+@app.job("embed", room="streams")
+async def embed(job):
+    while not go.exists():
+        await asyncio.sleep(0.01)
+
+if __name__ == "__main__":
+    asyncio.run(app.run(concurrency=int(sys.argv[2]), grace=float(sys.argv[3])))
+    print("left", flush=True)
+"""
+
+
+class Shop:
+    """A process that works, and the queue it works on."""
+
+    def __init__(self, url: str, folder: Path, concurrency: int, grace: float) -> None:
+        (folder / "shop.py").write_text(SHOP)
+        self._go = folder / "go"
+        self._log = folder / "log"
+        words = [sys.executable, "shop.py", str(self._go), str(concurrency), str(grace)]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                words, cwd=folder, env={**os.environ, "REDIS_URL": url}, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def let_go(self) -> None:
+        """The handlers may end."""
+        self._go.touch()
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def exit_code(self, seconds: float = 20.0) -> int:
+        """How it ended, within that time."""
+        return self.process.wait(seconds)
+
+
+@pytest.fixture
+def shop(url: str, tmp_path: Path) -> Iterator[Callable[..., Shop]]:
+    opened: list[Shop] = []
+
+    def open_shop(concurrency: int = 1, grace: float = 30.0, address: str = url) -> Shop:
+        opened.append(Shop(address, tmp_path, concurrency, grace))
+        return opened[-1]
+
+    yield open_shop
+    for one in opened:
+        one.process.kill()
+        one.process.wait()
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Corral]:
+    """The same queue, seen from here through the synchronous door."""
+    app = Corral(url)
+    yield app
+    app.sync(app.close())
+    app.sync.close()
+
+
+def state(app: Corral, job_id: str, room: str = "bullmq") -> JobState | None:
+    queue = app.queue("mail") if room == "bullmq" else app.queue(room=room)
+    job = app.sync(queue.inspector.job(job_id))
+    return None if job is None else job.state
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_stops_claiming_and_lets_running_jobs_end(
+    app: Corral, shop: Callable[..., Shop], number: signal.Signals
+) -> None:
+    first, second = app.sync(app.queue("mail").add_many([("wait", 1), ("wait", 2)]))
+    worker = shop(concurrency=1)
+    assert eventually(lambda: state(app, first) is JobState.ACTIVE), worker.log()
+    worker.send(number)
+    assert eventually(lambda: "stopping" in worker.log())
+    assert state(app, first) is JobState.ACTIVE
+    worker.let_go()
+    assert worker.exit_code() == 0
+    assert state(app, first) is JobState.COMPLETED
+    assert state(app, second) is JobState.WAITING, "no job was claimed after the signal"
+    assert worker.log().rstrip().endswith("left")
+
+
+@pytest.mark.parametrize("kind", ["wait", "block"])
+def test_what_still_runs_after_the_grace_is_given_back(
+    app: Corral, shop: Callable[..., Shop], server: Server, kind: str
+) -> None:
+    job = app.sync(app.queue("mail").add(kind))
+    worker = shop(grace=0.2)
+    assert eventually(lambda: state(app, job.id) is JobState.ACTIVE), worker.log()
+    worker.send(signal.SIGTERM)
+    assert worker.exit_code() == 0
+    found = app.sync(app.queue("mail").inspector.job(job.id))
+    assert found is not None
+    assert (found.state, found.attempt) == (JobState.WAITING, 0), "given back, and no attempt spent"
+    with server.connect() as client:
+        assert not client.exists(f"bull:mail:{job.id}:lock")
+
+
+def test_the_second_signal_ends_at_once_and_gives_everything_back(
+    app: Corral, shop: Callable[..., Shop]
+) -> None:
+    ids = app.sync(app.queue("mail").add_many([("wait", n) for n in range(20)]))
+    worker = shop(concurrency=5, grace=600)
+    assert eventually(lambda: sum(state(app, job_id) is JobState.ACTIVE for job_id in ids) == 5), worker.log()
+    worker.send(signal.SIGTERM)
+    assert eventually(lambda: "stopping" in worker.log())
+    worker.send(signal.SIGTERM)
+    assert worker.exit_code(10) == 0
+    jobs = [app.sync(app.queue("mail").inspector.job(job_id)) for job_id in ids]
+    assert {(job.state, job.attempt) for job in jobs if job} == {(JobState.WAITING, 0)}
+    listed = app.sync(app.queue("mail").inspector.jobs(JobState.WAITING))
+    assert sorted(int(job.id) for job in listed) == sorted(map(int, ids)), "each is there once"
+
+
+def test_both_rooms_are_left_by_the_same_signal(app: Corral, shop: Callable[..., Shop]) -> None:
+    mail = app.sync(app.queue("mail").add("wait"))
+    text = app.sync(app.queue(room="streams").add("embed", {}))
+    worker = shop(grace=0.2)
+    assert eventually(
+        lambda: state(app, mail.id) is state(app, text.id, "streams") is JobState.ACTIVE
+    ), worker.log()
+    worker.send(signal.SIGTERM)
+    assert worker.exit_code() == 0
+    assert state(app, mail.id) is state(app, text.id, "streams") is JobState.WAITING
+
+
+def test_a_signal_before_the_server_answers_is_not_lost(
+    app: Corral, shop: Callable[..., Shop], server: Server
+) -> None:
+    job = app.sync(app.queue("mail").add("wait"))
+    with slow_server(server.port) as (address, is_dialled, answer):
+        worker = shop(grace=30, address=address)
+        assert is_dialled()
+        worker.send(signal.SIGTERM)
+        worker.let_go()
+        answer()
+        assert worker.exit_code() == 0, worker.log()
+    assert state(app, job.id) in (JobState.WAITING, JobState.COMPLETED)
+
+
+def test_two_signals_end_a_worker_whose_server_is_silent(shop: Callable[..., Shop], server: Server) -> None:
+    with slow_server(server.port) as (address, is_dialled, _):
+        worker = shop(address=address)
+        assert is_dialled()
+        worker.send(signal.SIGTERM)
+        worker.send(signal.SIGINT)
+        assert worker.exit_code(8) == 0, worker.log()
+
+
+@contextmanager
+def slow_server(upstream: int) -> Iterator[tuple[str, Callable[[], bool], Callable[[], None]]]:
+    """A server's address that takes calls and answers none until it is told to."""
+    callers: list[socket.socket] = []
+    answering = False
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            while True:
+                try:
+                    caller, _ = listener.accept()
+                except OSError:
+                    return
+                callers.append(caller)
+                if answering:
+                    connect(caller)
+
+        def connect(caller: socket.socket) -> None:
+            far = socket.create_connection(("127.0.0.1", upstream))
+            for source, sink in ((caller, far), (far, caller)):
+                Thread(target=pump, args=(source, sink), daemon=True).start()
+
+        def answer() -> None:
+            nonlocal answering
+            answering = True
+            for caller in list(callers):
+                connect(caller)
+
+        Thread(target=accept, daemon=True).start()
+        port = listener.getsockname()[1]
+        yield f"redis://127.0.0.1:{port}", lambda: eventually(lambda: callers, 20), answer
+        # closing alone would leave the thread inside accept
+        listener.shutdown(socket.SHUT_RDWR)
+    for caller in callers:
+        caller.close()
+
+
+def pump(source: socket.socket, sink: socket.socket) -> None:
+    try:
+        while chunk := source.recv(65_536):
+            sink.sendall(chunk)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        return
+
+
+async def test_a_first_connection_that_fails_says_what_was_dialled() -> None:
+    port = free_port()
+    async with Corral(f"redis://me:secret@127.0.0.1:{port}") as app:
+        app.job("greet")(lambda job: None)
+        with pytest.raises(Away, match=r"no server at .*REDIS_URL") as caught:
+            await app.run()
+    assert f"redis://me:***@127.0.0.1:{port}" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+async def test_run_without_handlers_or_for_a_queue_without_says_so(url: str) -> None:
+    async with Corral(url) as app:
+        with pytest.raises(InvalidOptions, match="no handler for any queue; there are some for: none"):
+            await app.run()
+        app.job("greet", queue="mail")(lambda job: None)
+        with pytest.raises(InvalidOptions, match="no handler for queue 'mial'; there are some for: mail"):
+            await app.run(queues=["mail", "mial"])
+        with pytest.raises(InvalidOptions, match=r"concurrency 0 is outside 1\.\.10000"):
+            await app.run(concurrency=0)

@@ -1,0 +1,157 @@
+"""The synchronous door: the same words for people without an event loop."""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Thread
+from threading import enumerate as threads
+from typing import Any
+
+import pytest
+
+from corral import Corral, InvalidOptions, InvalidPayload, JobState
+from tests.support.apps import ended, working
+from tests.support.polling import eventually
+from tests.support.servers import Server
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Corral]:
+    app = Corral(url)
+    yield app
+    app.sync(app.close())
+    app.sync.close()
+
+
+def test_a_plain_function_adds_and_reads_jobs(app: Corral) -> None:
+    @app.job("greet", queue="mail", attempts=2)
+    def greet(job: Any) -> None: ...
+
+    job = app.sync(greet.add({"to": "Ada"}, priority=3))
+    assert job.id == "1"
+    assert app.sync(app.queue("mail").add_many([("greet", n) for n in range(700)]))[-1] == "701"
+    assert app.sync(app.queue("mail").inspector.counts())[JobState.WAITING] == 701
+    found = app.sync(app.queue("mail").inspector.job("1"))
+    assert found is not None
+    assert (found.data, found.options.priority) == ({"to": "Ada"}, 3)
+    assert app.sync(app.queue("mail").operator.cancel(["1"])) == ["1"]
+    assert [event.kind for event in app.sync(app.queue("mail").events.range(count=2))] == ["added", "waiting"]
+
+
+def test_what_the_coroutine_raises_is_raised_here(app: Corral) -> None:
+    with pytest.raises(InvalidPayload, match="data is nan"):
+        app.sync(app.queue("mail").add("greet", float("nan")))
+
+
+def test_many_plain_threads_use_one_door(app: Corral, server: Server) -> None:
+    def add(number: int) -> str:
+        return app.sync(app.queue("mail").add("greet", number)).id
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(add, range(200)))
+    assert sorted(map(int, ids)) == list(range(1, 201))
+    assert [thread.name for thread in threads()].count("corral-door") == 1
+    with server.connect() as client:
+        assert len(client.client_list()) == 2, "one connection for all of them, and this one"
+
+
+def test_a_child_made_by_fork_has_a_door_of_its_own(app: Corral) -> None:
+    """As the workers of a web server do that loads the application before it forks."""
+    queue = app.queue("mail")
+    assert app.sync(queue.add("greet", "before")).id == "1"
+    child = os.fork()
+    if child == 0:
+        try:
+            added = app.sync(queue.add("greet", "child"), timeout=10).id
+            read = app.sync(queue.inspector.job("1"), timeout=10)
+            os._exit(0 if added == "2" and read is not None and read.data == "before" else 1)
+        finally:
+            os._exit(2)
+    assert eventually(lambda: os.waitpid(child, os.WNOHANG) == (child, 0)), "the child could add and read"
+    assert app.sync(queue.add("greet", "after"), timeout=10).id == "3"
+    found = app.sync(queue.inspector.job("2"))
+    assert found is not None
+    assert found.data == "child"
+
+
+def test_children_of_an_embedded_servers_owner_work_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    app = Corral(folder=tmp_path)
+    assert app.sync(app.queue("mail").add("greet")).id == "1"
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if app.sync(app.queue("mail").add("greet"), timeout=10).id == "2" else 1)
+        finally:
+            os._exit(2)
+    assert eventually(lambda: os.waitpid(child, os.WNOHANG) == (child, 0))
+    assert app.sync(app.queue("mail").add("greet")).id == "3"
+    app.sync(app.close())
+    app.sync.close()
+
+
+def test_a_call_that_takes_too_long_is_given_up(app: Corral) -> None:
+    ended_by: list[str] = []
+
+    async def forever() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            ended_by.append("cancelled")
+            raise
+
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        app.sync(forever(), timeout=0.05)
+    assert time.monotonic() - began < 5
+    assert eventually(lambda: ended_by == ["cancelled"])
+    assert app.sync(app.queue("mail").add("greet")).id == "1", "the door still works"
+
+
+def test_inside_the_door_there_is_no_second_one(app: Corral) -> None:
+    async def inside() -> None:
+        app.sync(app.queue("mail").add("greet"))
+
+    with pytest.raises(InvalidOptions, match="await it instead"):
+        app.sync(inside(), timeout=10)
+
+
+def test_a_closed_door_opens_again(app: Corral) -> None:
+    for expected in ("1", "2"):
+        assert app.sync(app.queue("mail").add("greet")).id == expected
+        app.sync(app.close())
+        app.sync.close()
+        assert eventually(lambda: "corral-door" not in [thread.name for thread in threads()])
+
+
+async def test_an_event_loop_and_the_door_share_an_app(app: Corral) -> None:
+    """As in a notebook, whose cells run on a loop: awaited or through the door, in any order."""
+    queue = app.queue("mail")
+    inspector = queue.inspector
+    for turn in range(3):
+        await queue.add("greet")
+        app.sync(queue.add("greet"))
+        assert (await inspector.counts())[JobState.WAITING] == 2 * turn + 2
+        assert app.sync(inspector.counts(), timeout=10)[JobState.WAITING] == 2 * turn + 2
+    await app.close()
+
+
+async def test_a_worker_runs_what_a_plain_thread_adds(app: Corral) -> None:
+    @app.job("double", queue="sums")
+    async def double(job: Any) -> int:
+        return int(job.data) * 2
+
+    ids: list[str] = []
+    async with working(app):
+        thread = Thread(target=lambda: ids.append(app.sync(double.add(21)).id))
+        thread.start()
+        while not ids:
+            await asyncio.sleep(0.01)
+        assert (await ended(double.queue, ids[0])).result == 42
+        thread.join()
+    await app.close()
