@@ -51,7 +51,7 @@ class Doom(NamedTuple):
 
 
 class Proxy:
-    """Stands before the server on `port`; runs in a thread of its own, so a blocked test loop does not stop it.
+    """Stands before the server on `port`; runs in a thread of its own, which no blocked test loop stops.
 
     >>> with Proxy(6379) as proxy:
     ...     proxy.rule(runs("EVALSHA"), Fate.SWALLOW)
@@ -175,7 +175,7 @@ class Link:
     async def run(self, upstream: int) -> None:
         try:
             far_reader, self._far_writer = await asyncio.open_connection("127.0.0.1", upstream)
-            pumps = [asyncio.ensure_future(self._requests()), asyncio.ensure_future(self._replies(far_reader))]
+            pumps = [asyncio.create_task(self._requests()), asyncio.create_task(self._replies(far_reader))]
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             for pump in pumps:
                 pump.cancel()

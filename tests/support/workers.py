@@ -55,8 +55,10 @@ class Shop:
 
     async def submit(self, name: str, *data: Any, options: JobOptions = ONCE) -> list[str]:
         """Ids of jobs, one for each of `data`."""
-        jobs = [Job(name=name, data=datum, queue=QUEUE, options=options, created_at=self.clock()) for datum in data]
-        return await self.broker.submit(jobs)
+        now = self.clock()
+        return await self.broker.submit(
+            [Job(name=name, data=datum, queue=QUEUE, options=options, created_at=now) for datum in data]
+        )
 
     async def job(self, job_id: str) -> Job:
         found = await self.inspector.job(job_id)

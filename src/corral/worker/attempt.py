@@ -36,6 +36,7 @@ class Attempt:
         "context",
         "expired",
         "handler",
+        "is_overdue",
         "leaving",
         "mended",
         "seconds",
@@ -60,7 +61,11 @@ class Attempt:
         """Ends the handler where it can be ended; None while it cannot or need not be."""
         self.timer: TimerHandle | None = None
         self.expired = False
+        """Has its time run out?"""
         self.leaving = False
+        """Is it being ended because the worker ends?"""
+        self.is_overdue = False
+        """Is it settled although its thread still runs?"""
         self.settlement: Settlement | None = None
         self.settled = False
         self.sends = 0

@@ -28,6 +28,9 @@ from corral.worker.results import completed, trace_of
 
 _PR_SET_PDEATHSIG = 1
 
+Order = tuple[int, str, str, Job]
+"""(ticket, module, name, job)"""
+
 
 def main(pipe: Connection, parent: int) -> None:
     """Run one job after the other until the pipe closes."""
@@ -58,11 +61,11 @@ class Line:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._lock = threading.Lock()
-        self._jobs: SimpleQueue[tuple[str, str, Job]] = SimpleQueue()
+        self._jobs: SimpleQueue[Order] = SimpleQueue()
         self._answers: dict[int, Future[Any]] = {}
         self._numbers = count()
         self._current: JobView | None = None
-        self._cancelled = False
+        self._running = self._cancelled = 0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def listen(self) -> None:
@@ -75,12 +78,12 @@ class Line:
 
     def _take(self, frame: list[Any]) -> None:
         match frame:
-            case ["run", module, name, job]:
-                self._cancelled = False
-                self._jobs.put((module, name, msgspec.msgpack.decode(job, type=Job)))
-            case ["cancel"]:
-                self._cancelled = True
-                self._tell_cancelled()
+            case ["run", ticket, module, name, job]:
+                self._jobs.put((ticket, module, name, msgspec.msgpack.decode(job, type=Job)))
+            case ["cancel", ticket]:
+                self._cancelled = ticket
+                if ticket == self._running:
+                    self._tell_cancelled()
             case ["answer", number, value]:
                 self._answers.pop(number).set_result(value)
             case ["refused", number, told]:
@@ -111,13 +114,13 @@ class Line:
         self.say("ask", number, verb, list(arguments))
         return answer
 
-    def next_job(self) -> tuple[str, str, Job]:
+    def next_job(self) -> Order:
         """Wait for work."""
         return self._jobs.get()
 
-    def execute(self, order: tuple[str, str, Job], runner: asyncio.Runner) -> None:
+    def execute(self, order: Order, runner: asyncio.Runner) -> None:
         """Run one job and say how it ended."""
-        module, name, job = order
+        self._running, module, name, job = order
         try:
             outcome = completed(job, self._call(find(module, name), Claim(job, None), runner))
         except BaseException as error:
@@ -138,7 +141,7 @@ class Line:
 
     def _begin(self, context: JobView) -> None:
         self._current = context
-        if self._cancelled:
+        if self._cancelled == self._running:
             context.cancel()
 
 

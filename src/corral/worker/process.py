@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from concurrent.futures import Future
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from threading import Lock
@@ -14,10 +15,11 @@ from weakref import WeakSet
 
 import msgspec
 
-from corral.core.job import Job
+from corral.core.job import Claim, Job
 from corral.core.outcome import Completed, Dead, Outcome
 from corral.errors import JobTimeout, ProcessDied
 from corral.worker import child
+from corral.worker.context import JobView
 from corral.worker.registry import Handler
 from corral.worker.remote import RemoteError, refusal
 
@@ -35,6 +37,7 @@ class Child:
     def __init__(self) -> None:
         self._pipe, far = _SPAWN.Pipe()
         self._lock = Lock()
+        self._tickets = 0
         self.process: SpawnProcess = _SPAWN.Process(
             target=child.main, args=(far, os.getpid()), name="corral-handler"
         )
@@ -42,12 +45,17 @@ class Child:
             self.process.start()
         far.close()
 
-    def run(self, handler: Handler, job: Job, ask: Ask) -> Outcome | RemoteError:
+    def ticket(self) -> int:
+        """A number for the next job, so that what is said about one is never heard by another."""
+        self._tickets += 1
+        return self._tickets
+
+    def run(self, ticket: int, handler: Handler, job: Job, ask: Ask) -> Outcome | RemoteError:
         """The outcome, or the error the handler raised. Blocks; kills the child when time is up."""
         deadline = None if handler.timeout is None else monotonic() + handler.timeout
         fn = handler.fn
         try:
-            self._say("run", fn.__module__, fn.__qualname__, msgspec.msgpack.encode(job))
+            self._say("run", ticket, fn.__module__, fn.__qualname__, msgspec.msgpack.encode(job))
             while True:
                 self._await_frame(handler, deadline)
                 match msgspec.msgpack.decode(self._pipe.recv_bytes()):
@@ -79,10 +87,10 @@ class Child:
 
         return answered
 
-    def cancel(self) -> None:
-        """Tell the handler that it should end."""
+    def cancel(self, ticket: int) -> None:
+        """Tell the handler of that job that it should end."""
         try:
-            self._say("cancel")
+            self._say("cancel", ticket)
         except OSError:
             return
 
@@ -120,6 +128,51 @@ def _how_it_ended(code: int) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"was killed by signal {-code}"
+
+
+class ProcessView(JobView):
+    """The parent's side of a job that runs in a child."""
+
+    __slots__ = ("_child", "_is_killed", "_ticket")
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__(claim)
+        self._child: Child | None = None
+        self._ticket = 0
+        self._is_killed = False
+
+    def attach(self, child: Child) -> int:
+        """From here on the job runs there, under this number."""
+        self._ticket = child.ticket()
+        self._child = child
+        if self._is_killed:
+            child.kill()
+        elif self.cancelled:
+            child.cancel(self._ticket)
+        return self._ticket
+
+    def detach(self) -> None:
+        """The child runs this job no more."""
+        self._child = None
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if (child := self._child) is not None:
+            child.cancel(self._ticket)
+
+    def kill(self) -> None:
+        """End the child, now or as soon as there is one."""
+        self._is_killed = True
+        if (child := self._child) is not None:
+            child.kill()
+
+
+def answer_of(said: Future[Any]) -> tuple[Any, BaseException | None]:
+    """What a Reporter's verb came to: (value, None) or (None, error)."""
+    if said.cancelled():
+        return None, ProcessDied("the worker is stopping")
+    error = said.exception()
+    return (said.result(), None) if error is None else (None, error)
 
 
 class Children:

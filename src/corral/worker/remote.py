@@ -24,7 +24,9 @@ class RemoteError(msgspec.Struct, frozen=True):
 
 
 def describe(error: BaseException, trace: str, verdict: str | None) -> RemoteError:
-    """What can be told of `error`."""
+    """What can be told of `error`; the only one inside a group speaks for it."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
     return RemoteError(
         line=[(cls.__module__, cls.__qualname__) for cls in type(error).__mro__ if cls is not object],
         text=_text(error),

@@ -274,7 +274,7 @@ class Turns:
         A stopped process or a sleeping machine cannot know what happened to its locks meanwhile.
         """
         wall, steady = now.wall - self._lock_ms, now.steady - self._lock_ms
-        suspects = [attempt for attempt in batch if attempt.sure.wall <= wall or attempt.sure.steady <= steady]
+        suspects = [one for one in batch if one.sure.wall <= wall or one.sure.steady <= steady]
         if not suspects:
             return batch
         extension = await self._broker.extend([attempt.claim for attempt in suspects])

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 
 from corral.core.outcome import RetryPolicy
 from corral.core.ports import Broker, Profile
-from corral.errors import InvalidOptions
+from corral.errors import InvalidOptions, StoreFault
 from corral.observe.logs import logger
 from corral.observe.metrics import Metrics, QueueMetrics
 from corral.worker.doors import OpenDoors
@@ -195,8 +195,11 @@ class Worker:
             for loop in self._loops:
                 await loop.stop()
             await self._wind_down(turning, grace)
-        finally:
             await self._close()
+        except BaseException as error:
+            self._crash = self._crash or error
+            raise
+        finally:
             self._log.info("stopped")
             self._stopped.set()
 
@@ -217,7 +220,10 @@ class Worker:
             await self._heartbeat.stop()
         if hasattr(self, "_executor"):
             self._executor.close()
-        await self._stack.aclose()
+        try:
+            await self._stack.aclose()
+        except StoreFault as fault:
+            self._log.warning(f"the doors could not be closed in good order: {fault}")
 
     # -- crash ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,174 @@
+"""The small parts of the worker: registry, loops, errors from afar, clocks."""
+
+import asyncio
+import errno
+
+import pytest
+from structlog.testing import capture_logs
+
+from corral.core.failure import Verdict, classify
+from corral.core.ports import Recovery
+from corral.errors import Away, InvalidOptions, LockMissing, Postpone, Refused
+from corral.observe.metrics import Metrics
+from corral.worker import ANY_NAME, Kind, Registry, default_name
+from corral.worker.attempt import Moment
+from corral.worker.loops import Promoter, Recoverer
+from corral.worker.remote import RemoteError, describe, raised, rebuild, refusal
+from tests.support.polling import becomes_true
+
+# -- registry ----------------------------------------------------------------------------
+
+
+async def sample(job):
+    pass
+
+
+def plain(job):
+    pass
+
+
+def test_the_registry_sees_what_kind_of_handler_it_is_given():
+    registry = Registry()
+    assert registry.add("a", sample).kind is Kind.ASYNC
+    assert registry.add("b", plain).kind is Kind.SYNC
+    assert registry.add("c", plain, process=True).kind is Kind.PROCESS
+    assert registry.find("d") is None
+    default = registry.add(ANY_NAME, plain)
+    assert registry.find("d") is default
+    assert registry.names == ["*", "a", "b", "c"]
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
+def test_a_timeout_that_makes_no_sense_is_refused(timeout):
+    with pytest.raises(InvalidOptions, match="timeout="):
+        Registry().add("a", sample, timeout=timeout)
+
+
+def test_a_name_has_one_handler_and_a_handler_is_a_function():
+    registry = Registry()
+    registry.add("a", sample)
+    with pytest.raises(InvalidOptions, match="has a handler already"):
+        registry.add("a", plain)
+    with pytest.raises(InvalidOptions, match="no function"):
+        registry.add("b", "not a function")
+
+
+def test_worker_names_say_where_they_run():
+    host_and_process, _, random = default_name().rpartition("-")
+    assert host_and_process.rpartition("-")[2].isdigit()
+    assert len(random) == 6
+    assert default_name() != default_name()
+
+
+# -- loops ----------------------------------------------------------------------------
+
+
+class SlowSweeper:
+    """A door whose recovery takes as long as it is told to."""
+
+    def __init__(self):
+        self.release = asyncio.Event()
+        self.recovered = self.promoted = 0
+
+    async def recover(self, owner=None):
+        self.recovered += 1
+        await self.release.wait()
+        return Recovery(requeued=["1", "2"])
+
+    async def promote(self):
+        self.promoted += 1
+        raise Away("nobody there")
+
+
+async def test_a_recovery_that_still_runs_is_not_started_again_and_the_skip_is_counted():
+    metrics, sweeper, adopted = Metrics(), SlowSweeper(), []
+    loop = Recoverer(sweeper, adopted.extend, every=0.02, queue="q", metrics=metrics.queue("bullmq", "q"))
+
+    def value(name):
+        return metrics.registry.get_sample_value(name, {"room": "bullmq", "queue": "q"})
+
+    with capture_logs() as logs:
+        loop.start()
+        assert await becomes_true(lambda: value("bullmq_stalled_checker_skipped_total") >= 2)
+        assert sweeper.recovered == 1
+        sweeper.release.set()
+        assert await becomes_true(lambda: value("bullmq_stalled_jobs_detected_total") >= 2)
+        await loop.stop()
+    assert any("skipped" in log["event"] for log in logs)
+    count = sweeper.recovered
+    await asyncio.sleep(0.06)
+    assert sweeper.recovered == count
+
+
+async def test_a_loop_outlives_a_server_that_is_away():
+    sweeper = SlowSweeper()
+    loop = Promoter(sweeper, every=0.01, queue="q", metrics=Metrics().queue("bullmq", "q"))
+    with capture_logs() as logs:
+        loop.start()
+        assert await becomes_true(lambda: sweeper.promoted >= 3)
+        await loop.stop()
+    assert "nobody there" in logs[0]["event"]
+
+
+# -- errors from afar ----------------------------------------------------------------------------
+
+
+def there_and_back(error):
+    return rebuild(describe(error, "trace", None))
+
+
+def test_an_error_keeps_its_class_its_text_and_its_number():
+    error = there_and_back(OSError(errno.ECONNRESET, "reset"))
+    assert isinstance(error, ConnectionResetError)
+    assert error.errno == errno.ECONNRESET
+    assert classify(error) is Verdict.TRANSIENT
+    assert there_and_back(ValueError("bad")).args == ("bad",)
+    assert there_and_back(Postpone(250)).delay == 250
+    assert isinstance(there_and_back(ExceptionGroup("one", [KeyError("k")])), KeyError)
+    assert "several" in str(there_and_back(ExceptionGroup("several", [KeyError("k"), ValueError("v")])))
+
+
+def test_an_error_whose_class_is_unknown_here_is_the_nearest_that_is_known():
+    told = RemoteError(
+        line=[("far.away", "TooFar"), ("builtins", "TimeoutError"), ("builtins", "OSError")],
+        text="too far",
+        arguments=[],
+        attributes={"miles": 3},
+        trace="",
+    )
+    error = rebuild(told)
+    assert isinstance(error, TimeoutError)
+    assert (type(error).__name__, type(error).__module__, str(error), error.miles) == (
+        "TooFar",
+        "far.away",
+        "too far",
+        3,
+    )
+
+
+def test_an_error_that_cannot_even_say_its_text_is_still_told():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    assert str(there_and_back(Mute())) == "Mute"
+
+
+def test_nothing_but_exceptions_is_looked_up():
+    told = RemoteError(line=[("os", "system")], text="x", arguments=["true"], attributes={}, trace="")
+    assert str(rebuild(told)) == "x"
+
+
+def test_a_refusal_reaches_the_child_as_the_same_error():
+    assert isinstance(raised(refusal(LockMissing("7"))), LockMissing)
+    assert "job 7" in str(raised(refusal(LockMissing("7"))))
+    assert isinstance(raised(refusal(OverflowError("odd"))), Refused)
+
+
+# -- clocks ----------------------------------------------------------------------------
+
+
+def test_a_gap_is_seen_by_the_clock_that_saw_more_of_it():
+    slept = Moment(wall=60_000, steady=1_000).since(Moment(wall=0, steady=0))
+    set_back = Moment(wall=-60_000, steady=5_000).since(Moment(wall=0, steady=0))
+    assert (slept, set_back) == (60_000, 5_000)

@@ -1,0 +1,380 @@
+"""What a worker does with the jobs it claims, on a real BullMQ queue."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from corral.core.job import Backoff, JobOptions, JobState
+from corral.errors import Away, GiveBack, InvalidOptions, JobCancelled, Postpone, Transient
+from corral.wire.bullmq.broker import SCRIPTS
+from corral.worker import Happening
+from tests.support.polling import becomes_true
+from tests.support.proxy import Proxy, runs, runs_script
+from tests.support.servers import free_port
+from tests.support.workers import AT_ONCE, Shop
+
+TURN = runs_script(SCRIPTS["turn"].sha)
+
+
+@pytest.fixture
+async def shop(url):
+    shop = Shop(url)
+    yield shop
+    await shop.close()
+
+
+async def test_a_job_is_run_and_its_result_written_down(shop):
+    seen = []
+
+    @shop.handle("greet")
+    async def greet(job):
+        seen.append((job.id, job.name, job.queue, job.data, job.attempt, job.options.attempts))
+        return {"hello": job.data["to"]}
+
+    async with shop.worker():
+        [job_id] = await shop.submit("greet", {"to": "you"})
+        [job] = await shop.ended(job_id)
+    assert job.state is JobState.COMPLETED
+    assert job.result == {"hello": "you"}
+    assert seen == [(job_id, "greet", "work", {"to": "you"}, 1, 1)]
+
+
+async def test_a_handler_may_return_nothing(shop):
+    @shop.handle("quiet")
+    async def quiet(job):
+        await asyncio.sleep(0)
+
+    async with shop.worker():
+        [job] = await shop.ended(*await shop.submit("quiet", {}))
+    assert (job.state, job.result) == (JobState.COMPLETED, None)
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_no_more_jobs_run_at_once_than_the_concurrency_allows(shop, kind):
+    lock, running, peak = threading.Lock(), 0, 0
+
+    def enter():
+        nonlocal running, peak
+        with lock:
+            running += 1
+            peak = max(peak, running)
+
+    def leave():
+        nonlocal running
+        with lock:
+            running -= 1
+
+    if kind == "async":
+
+        @shop.handle("step")
+        async def step(job):
+            enter()
+            await asyncio.sleep(0.01)
+            leave()
+
+    else:
+
+        @shop.handle("step")
+        def step(job):
+            enter()
+            time.sleep(0.01)
+            leave()
+
+    ids = await shop.submit("step", *range(60))
+    most_held = 0
+    async with shop.worker(concurrency=4) as worker:
+
+        async def watch():
+            nonlocal most_held
+            while True:
+                most_held = max(most_held, len(worker._turns.held))
+                await asyncio.sleep(0)
+
+        watching = asyncio.create_task(watch())
+        await shop.ended(*ids)
+        watching.cancel()
+    assert peak == 4
+    assert most_held == 4
+
+
+async def test_the_first_job_to_end_is_settled_before_its_neighbour_blocks_the_loop_again(shop, server):
+    client = server.connect()
+    settled_when_begun = []
+
+    @shop.handle("block")
+    async def block(job):
+        settled_when_begun.append(client.zcard("bull:work:completed"))
+        time.sleep(0.05)
+
+    ids = await shop.submit("block", 1, 2, 3)
+    async with shop.worker(concurrency=3):
+        await shop.ended(*ids)
+    assert settled_when_begun == [0, 1, 2]
+    client.close()
+
+
+async def test_many_short_jobs_share_few_round_trips(server):
+    with Proxy(server.port) as proxy:
+        shop = Shop(server.url, proxy.url)
+
+        @shop.handle("noop")
+        async def noop(job):
+            pass
+
+        ids = await shop.submit("noop", *range(1000))
+        async with shop.worker(concurrency=100):
+            await shop.ended(*ids)
+        assert proxy.count(TURN) < 60
+        await shop.close()
+
+
+async def test_an_idle_worker_waits_without_polling_and_starts_a_new_job_in_two_trips(server):
+    with Proxy(server.port) as proxy:
+        shop = Shop(server.url, proxy.url)
+        started = asyncio.Event()
+
+        @shop.handle("noop")
+        async def noop(job):
+            started.set()
+
+        async with shop.worker():
+            assert await becomes_true(lambda: proxy.count(runs("BZPOPMIN")))
+            await asyncio.sleep(0.3)
+            turns, waits = proxy.count(TURN), proxy.count(runs("BZPOPMIN"))
+            await asyncio.sleep(0.7)
+            assert (proxy.count(TURN), proxy.count(runs("BZPOPMIN"))) == (turns, waits)
+            began = time.perf_counter()
+            await shop.submit("noop", {})
+            await started.wait()
+            took = time.perf_counter() - began
+            # the wake-up it was waiting for, and one turn that claims
+            assert proxy.count(TURN) <= turns + 2
+            assert took < 0.5
+        await shop.close()
+
+
+async def test_a_failing_neighbour_does_not_touch_the_others(shop):
+    @shop.handle("maybe")
+    async def maybe(job):
+        if job.data % 3 == 0:
+            raise ValueError(f"no {job.data}")
+        if job.data % 3 == 1:
+            await asyncio.sleep(0.01)
+        return job.data
+
+    ids = await shop.submit("maybe", *range(30))
+    async with shop.worker():
+        jobs = await shop.ended(*ids)
+    for number, job in enumerate(jobs):
+        if number % 3 == 0:
+            assert (job.state, job.reason) == (JobState.DEAD, f"no {number}")
+            assert "in maybe" in job.trace[-1]
+            assert "executor.py" not in job.trace[-1]
+        else:
+            assert (job.state, job.result) == (JobState.COMPLETED, number)
+
+
+async def test_a_transient_failure_is_tried_again_until_attempts_are_spent(shop):
+    attempts = []
+
+    @shop.handle("flaky")
+    async def flaky(job):
+        attempts.append(job.attempt)
+        raise Transient("not today")
+
+    async with shop.worker():
+        [job] = await shop.ended(*await shop.submit("flaky", {}, options=AT_ONCE))
+    assert attempts == [1, 2, 3]
+    assert (job.state, job.reason, job.attempt) == (JobState.DEAD, "not today", 3)
+    assert len(job.trace) == 3
+
+
+async def test_a_retry_waits_for_its_backoff(shop):
+    times = []
+
+    @shop.handle("flaky")
+    async def flaky(job):
+        times.append(time.monotonic())
+        if job.attempt == 1:
+            raise Transient("once more")
+
+    options = JobOptions(attempts=2, backoff=Backoff("fixed", 300))
+    async with shop.worker():
+        [job] = await shop.ended(*await shop.submit("flaky", {}, options=options))
+    assert job.state is JobState.COMPLETED
+    assert 0.29 < times[1] - times[0] < 3
+
+
+async def test_postponing_and_giving_back_spend_no_attempt(shop):
+    calls = []
+
+    @shop.handle("later")
+    async def later(job):
+        calls.append(job.attempt)
+        if len(calls) == 1:
+            raise Postpone(50)
+        if len(calls) == 2:
+            raise GiveBack
+        return "done"
+
+    async with shop.worker():
+        [job] = await shop.ended(*await shop.submit("later", {}))
+    assert calls == [1, 1, 1]
+    assert (job.result, job.attempt) == ("done", 1)
+
+
+async def test_a_handler_that_says_cancelled_ends_the_job_as_cancelled(shop):
+    @shop.handle("stop")
+    async def stop(job):
+        raise JobCancelled
+
+    async with shop.worker():
+        [job] = await shop.ended(*await shop.submit("stop", {}, options=AT_ONCE))
+    assert (job.state, job.reason) == (JobState.DEAD, "cancelled")
+
+
+async def test_a_job_without_a_handler_dies_with_a_reason_that_names_those_there_are(shop):
+    @shop.handle("known")
+    async def known(job):
+        pass
+
+    async with shop.worker():
+        [job] = await shop.ended(*await shop.submit("unknown", {}, options=AT_ONCE))
+    assert job.state is JobState.DEAD
+    assert job.reason == "no handler for job name 'unknown'; this worker knows 'known'"
+
+
+async def test_the_star_handler_takes_every_name_that_has_none(shop):
+    @shop.handle("*")
+    async def anything(job):
+        return job.name
+
+    async with shop.worker():
+        [job] = await shop.ended(*await shop.submit("whatever", {}))
+    assert job.result == "whatever"
+
+
+async def test_a_result_json_cannot_carry_ends_the_job_with_a_clear_reason(shop):
+    @shop.handle("odd")
+    async def odd(job):
+        return object()
+
+    async with shop.worker():
+        [job] = await shop.ended(*await shop.submit("odd", {}, options=AT_ONCE))
+    assert job.state is JobState.DEAD
+    assert job.reason.startswith("the result of 'odd' cannot be written down as JSON")
+    assert job.attempt == 1
+
+
+async def test_a_doomed_job_dies_without_being_run(shop, server):
+    ran = []
+
+    @shop.handle("work")
+    async def work(job):
+        ran.append(job.id)
+
+    [job_id] = await shop.submit("work", {}, options=AT_ONCE)
+    with server.connect() as client:
+        client.hset(f"bull:work:{job_id}", "defa", "job stalled more than allowable limit")
+    async with shop.worker():
+        [job] = await shop.ended(job_id)
+    assert (job.state, job.reason) == (JobState.DEAD, "job stalled more than allowable limit")
+    assert ran == []
+
+
+async def test_a_handler_speaks_while_it_runs(shop):
+    counts = []
+
+    @shop.handle("talk")
+    async def talk(job):
+        await job.progress(25)
+        counts.append(await job.log("one"))
+        await job.progress(50, "half a scene")
+        counts.append(await job.log("two"))
+        with pytest.raises(InvalidOptions, match=r"progress 101 is outside 0\.\.100"):
+            await job.progress(101)
+        with pytest.raises(InvalidOptions):
+            await job.progress(float("nan"))
+
+    async with shop.worker():
+        [job] = await shop.ended(*await shop.submit("talk", {}))
+    assert (job.state, job.reason) == (JobState.COMPLETED, None)
+    assert job.progress == {"progress": 50, "message": "half a scene"}
+    assert await shop.inspector.logs(job.id) == ["one", "two"]
+    assert counts == [1, 2]
+
+
+async def test_a_sync_handler_runs_in_a_thread_and_speaks_by_plain_calls(shop):
+    threads = []
+
+    @shop.handle("talk")
+    def talk(job):
+        threads.append(threading.current_thread())
+        job.progress(25)
+        assert job.log("one") == 1
+        return job.attempt
+
+    async with shop.worker():
+        [job] = await shop.ended(*await shop.submit("talk", {}))
+    assert (job.result, job.progress) == (1, 25)
+    assert await shop.inspector.logs(job.id) == ["one"]
+    assert threads[0] is not threading.main_thread()
+
+
+async def test_a_paused_queue_is_left_alone_until_it_resumes(shop):
+    ran = asyncio.Event()
+
+    @shop.handle("work")
+    async def work(job):
+        ran.set()
+
+    await shop.operator.pause()
+    async with shop.worker():
+        ids = await shop.submit("work", {})
+        await asyncio.sleep(0.3)
+        assert not ran.is_set()
+        await shop.operator.resume()
+        await shop.ended(*ids)
+
+
+async def test_two_workers_share_a_queue_and_run_each_job_once(shop):
+    ran = []
+
+    @shop.handle("work")
+    async def work(job):
+        ran.append(job.id)
+        await asyncio.sleep(0.001)
+
+    ids = await shop.submit("work", *range(200))
+    async with shop.worker(concurrency=5), shop.worker(concurrency=5):
+        await shop.ended(*ids)
+    assert sorted(ran) == sorted(ids)
+
+
+async def test_the_first_contact_that_fails_is_raised(url):
+    nowhere = Shop(url, f"redis://127.0.0.1:{free_port()}")
+    with pytest.raises(Away, match=r"127\.0\.0\.1"):
+        await nowhere.new_worker().start()
+    await nowhere.close()
+
+
+async def test_a_listener_hears_of_every_job(shop):
+    @shop.handle("work")
+    async def work(job):
+        pass
+
+    ids = await shop.submit("work", 1, 2)
+    async with shop.worker():
+        await shop.ended(*ids)
+        assert await becomes_true(lambda: len(shop.told(Happening.SETTLED)) == 2)
+    assert {event.claim.job.id for event in shop.told(Happening.ACTIVE)} == set(ids)
+    assert {type(event.outcome).__name__ for event in shop.told(Happening.SETTLED)} == {"Completed"}
+    assert shop.told(Happening.LOST) == []
+
+
+@pytest.mark.parametrize("concurrency", [0, -1, 100_001])
+async def test_a_concurrency_that_makes_no_sense_is_refused(shop, concurrency):
+    with pytest.raises(InvalidOptions, match=f"concurrency {concurrency}"):
+        shop.new_worker(concurrency=concurrency)
