@@ -108,12 +108,12 @@ class Corral:
 
     def queue(self, name: str | None = None, room: str | None = None) -> Queue:
         """A queue by its name; without one, the room's usual queue."""
-        chosen = room_named(room) if room else self._default_room
-        return Queue(self, chosen, name or chosen.default_queue)
+        chosen = self._default_room if room is None else room_named(room)
+        return Queue(self, chosen, chosen.default_queue if name is None else name)
 
     async def queues(self, room: str | None = None) -> list[Queue]:
         """The queues there are in a room."""
-        chosen = room_named(room) if room else self._default_room
+        chosen = self._default_room if room is None else room_named(room)
         names = await chosen.queues(self.store(), self.namespace(chosen))
         return [Queue(self, chosen, name, is_read=True) for name in names]
 

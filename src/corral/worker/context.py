@@ -6,6 +6,7 @@ from threading import Event
 from typing import Any
 
 from corral.core.job import Claim, Job, JobOptions
+from corral.core.naming import check_step
 from corral.core.ports import Reporter
 from corral.errors import InvalidOptions
 
@@ -84,11 +85,11 @@ class JobContext(JobView):
 
     async def log(self, line: str) -> int:
         """Append a line to the job's log; how many lines it has now."""
-        return await self._reporter.log(self.claim, line)
+        return await self._reporter.log(self.claim, log_line(line))
 
     async def emit(self, step: str, data: Any = None) -> None:
         """Tell an event of the handler's own."""
-        await self._reporter.emit(self.claim, step, data)
+        await self._reporter.emit(self.claim, check_step(step), data)
 
     async def wait_cancelled(self) -> None:
         """Return when the job should end."""
@@ -124,12 +125,12 @@ class BlockingJobContext(JobView):
 
     def log(self, line: str) -> int:
         """Append a line to the job's log; how many lines it has now."""
-        count: int = self._ask("log", line)
+        count: int = self._ask("log", log_line(line))
         return count
 
     def emit(self, step: str, data: Any = None) -> None:
         """Tell an event of the handler's own."""
-        self._ask("emit", step, data)
+        self._ask("emit", check_step(step), data)
 
     def wait_cancelled(self, timeout: float | None = None) -> bool:
         """Wait until the job should end, at most `timeout` seconds; should it?"""
@@ -146,3 +147,8 @@ def progress_value(value: Any, message: str | None) -> Any:
     if is_number and not 0 <= value <= 100:
         raise InvalidOptions(f"progress {value!r} is outside 0..100; give a number from 0 to 100")
     return value if message is None else {"progress": value, "message": message}
+
+
+def log_line(line: Any) -> str:
+    """What goes on the wire for a line of a log; half a surrogate pair is no reason to fail the job."""
+    return str(line).encode("utf-8", "backslashreplace").decode()
