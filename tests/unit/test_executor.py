@@ -170,7 +170,7 @@ async def test_very_long_traces_keep_their_end(bench):
     assert outcome.trace.rstrip().endswith("the end")
 
 
-# -- handlers do not feel each other ----------------------------------------------------------------------------
+# -- handlers do not feel each other --------------------------------------------------------------------
 
 
 async def test_context_variables_of_one_handler_are_not_seen_by_the_next(bench):

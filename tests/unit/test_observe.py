@@ -9,6 +9,7 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
+from corral.core.outcome import Completed, Retry
 from corral.observe import logs
 from corral.observe.metrics import Metrics, RunTimes
 
@@ -42,8 +43,8 @@ def test_every_alert_asks_for_metrics_that_exist():
 def test_a_turn_is_counted_in_one_go():
     metrics = Metrics()
     queue = metrics.queue("bullmq", "mail")
-    queue.turn({"completed": 3, "retry": 1}, [0.0005, 0.004, 0.2, 400.0], running=7)
-    queue.turn({"completed": 1}, [0.0005], running=0)
+    queue.turn({Completed: 3, Retry: 1}, [0.0005, 0.004, 0.2, 400.0], running=7)
+    queue.turn({Completed: 1}, [0.0005], running=0)
     labels = {"room": "bullmq", "queue": "mail"}
 
     def value(name, **more):

@@ -79,7 +79,7 @@ async def test_an_async_handler_in_a_process_has_the_same_words(shop):
 async def test_what_a_process_handler_may_not_say_is_its_own_error(shop):
     job = await run(shop, handlers.overdo)
     assert job.state is JobState.DEAD
-    assert "progress 101 is outside 0..100" in job.reason
+    assert "progress is 101; use a number from 0 to 100" in job.reason
 
 
 async def test_a_killed_process_is_noticed_at_once_and_the_job_tried_again_in_another(shop):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from corral.core.job import Backoff, JobOptions, JobState
-from corral.errors import Away, GiveBack, InvalidOptions, JobCancelled, Postpone, Transient
+from corral.errors import Away, GiveBack, InvalidOptions, InvalidPayload, JobCancelled, Postpone, Transient
 from corral.wire.bullmq.broker import SCRIPTS
 from corral.worker import Happening
 from tests.support.polling import becomes_true
@@ -127,6 +127,21 @@ async def test_many_short_jobs_share_few_round_trips(server):
         async with shop.worker(concurrency=100):
             await shop.ended(*ids)
         assert proxy.count(TURN) < 60
+        await shop.close()
+
+
+async def test_large_results_are_spread_over_several_trips(server):
+    with Proxy(server.port) as proxy:
+        shop = Shop(server.url, proxy.url)
+
+        @shop.handle("large")
+        async def large(job):
+            return "x" * 1_000_000
+
+        ids = await shop.submit("large", *range(20))
+        async with shop.worker(concurrency=20):
+            await shop.ended(*ids)
+        assert max(sum(map(len, command)) for command in proxy.commands if TURN(command)) < 6_000_000
         await shop.close()
 
 
@@ -293,9 +308,9 @@ async def test_a_handler_speaks_while_it_runs(shop):
         counts.append(await job.log("one"))
         await job.progress(50, "half a scene")
         counts.append(await job.log("two"))
-        with pytest.raises(InvalidOptions, match=r"progress 101 is outside 0\.\.100"):
+        with pytest.raises(InvalidPayload, match="progress is 101; use a number from 0 to 100"):
             await job.progress(101)
-        with pytest.raises(InvalidOptions):
+        with pytest.raises(InvalidPayload):
             await job.progress(float("nan"))
 
     async with shop.worker():
@@ -372,6 +387,7 @@ async def test_a_listener_hears_of_every_job(shop):
     assert {event.claim.job.id for event in shop.told(Happening.ACTIVE)} == set(ids)
     assert {type(event.outcome).__name__ for event in shop.told(Happening.SETTLED)} == {"Completed"}
     assert shop.told(Happening.LOST) == []
+    assert len(shop.told(Happening.DRAINED)) == 1
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 100_001])

@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry
+
 LABELS = ("room", "queue")
 RUN_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 EXTEND_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
@@ -130,19 +132,20 @@ class QueueMetrics:
         self._connected = metrics.connected.labels(*labels)
         self._reconnects = metrics.reconnects.labels(*labels)
         self._extend_seconds = metrics.extend_seconds.labels(*labels)
-        self._jobs = {
-            word: metrics.jobs.labels(*labels, word)
-            for word in ("completed", "retry", "dead", "cancelled", "released", "postponed")
+        self._jobs: dict[type, Counter] = {
+            outcome: metrics.jobs.labels(*labels, outcome.__name__.lower())
+            for outcome in (Completed, Retry, Dead, Cancelled, Released, Postponed)
         }
 
-    def turn(self, outcomes: Mapping[str, int], seconds: Sequence[float], running: int) -> None:
-        """One round trip: what it settled, by outcome, how long that ran, and what is held now."""
+    def turn(self, outcomes: Mapping[type, int], seconds: Sequence[float], running: int) -> None:
+        """One round trip: what it settled, by the outcome's class, how long that ran, what is held now."""
         self._turns.inc()
         self._running.set(running)
         for outcome, count in outcomes.items():
             counter = self._jobs.get(outcome)
             if counter is None:
-                counter = self._jobs[outcome] = self._metrics.jobs.labels(*self._labels, outcome)
+                word = outcome.__name__.lower()
+                counter = self._jobs[outcome] = self._metrics.jobs.labels(*self._labels, word)
             counter.inc(count)
         if seconds:
             self._metrics.run_times.observe(self._labels, seconds)

@@ -7,8 +7,8 @@ from typing import Any
 
 from corral.core.job import Claim, Job, JobOptions
 from corral.core.naming import check_step
+from corral.core.payload import check_progress
 from corral.core.ports import Reporter
-from corral.errors import InvalidOptions
 
 
 class JobView:
@@ -142,10 +142,8 @@ class BlockingJobContext(JobView):
 
 
 def progress_value(value: Any, message: str | None) -> Any:
-    """What goes on the wire for a progress report; a number must lie between 0 and 100."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and not 0 <= value <= 100:
-        raise InvalidOptions(f"progress {value!r} is outside 0..100; give a number from 0 to 100")
+    """What goes on the wire for a progress report."""
+    value = check_progress(value)
     return value if message is None else {"progress": value, "message": message}
 
 

@@ -44,6 +44,7 @@ class Heartbeat:
         self._worker_loop = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
+        self._is_asked_to_stop = False
         self._ended = asyncio.Event()
         self._thread = Thread(target=self._serve, name=f"corral-heartbeat-{queue}", daemon=True)
 
@@ -55,6 +56,7 @@ class Heartbeat:
         """Say good-bye and end; at most a few seconds from now."""
         if not self._thread.is_alive():
             return
+        self._is_asked_to_stop = True  # for a thread that has not got as far as its loop
         if self._loop is not None and self._stopping is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stopping.set)
@@ -73,8 +75,10 @@ class Heartbeat:
             self._tell(self._ended.set)
 
     async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        if self._is_asked_to_stop:
+            return
         while not self._stopping.is_set():
             try:
                 async with self._open_doors() as doors:

@@ -32,7 +32,12 @@ class Handler:
     fn: Callable[[Any], Any]
     kind: Kind
     timeout: float | None = None
-    """Seconds one attempt may take; None: as long as it likes."""
+    """Seconds one attempt may take; None: as long as it likes.
+
+    After that an async handler is cancelled and a process killed. A thread can be neither: its job is
+    settled as timed out at once and may be tried again, `job.cancelled` is set, what it returns later is
+    dropped, and its slot stays taken until it does.
+    """
 
 
 class Registry:

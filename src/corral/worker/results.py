@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any
 
 from corral.core.job import Job
-from corral.core.outcome import Completed, Dead, Outcome
+from corral.core.outcome import Completed, Dead, Outcome, Retry
 from corral.core.payload import encode
 
 NOTHING = Completed()
@@ -20,6 +20,16 @@ def completed(job: Job, value: Any) -> Outcome:
         return Completed(encode(value, "result"))
     except (TypeError, ValueError, RecursionError) as error:
         return Dead(f"the result of {job.name!r} cannot be written down as JSON: {error}")
+
+
+def weight(outcome: Outcome) -> int:
+    """How many bytes, about, an outcome brings to its trip."""
+    match outcome:
+        case Completed(result=result):
+            return len(result)
+        case Dead(reason=reason, trace=trace) | Retry(reason=reason, trace=trace):
+            return len(reason) + len(trace)
+    return 0
 
 
 def trace_of(error: BaseException) -> str:

@@ -24,9 +24,12 @@ from corral.worker.attempt import Attempt, Moment, moment
 from corral.worker.events import Happening, WorkerEvent
 from corral.worker.executor import Executor
 from corral.worker.reports import Reports
+from corral.worker.results import NOTHING, weight
 from corral.worker.waiting import Waiter
 
 MOST_SETTLEMENTS = 500
+MOST_BYTES = 4 * 1024 * 1024
+"""Of results and traces in one trip; the last of them may go over it."""
 MOST_CLAIMS = 500
 MOST_SLOW_CLAIMS = 32
 """A worker with slow handlers takes no more in one trip, so that its neighbours find some too."""
@@ -75,7 +78,7 @@ class Turns:
         self._hurry = asyncio.Event()
         self._finished: deque[Attempt] = deque()
         self._again: list[Attempt] = []
-        """Settlements whose trip was not answered."""
+        """Settlements on their way; there still after a trip that was not answered."""
         self._orphans: Any = None
         """The receipt of claims whose trip was not answered."""
         self._asked = Moment(0, 0)
@@ -86,6 +89,7 @@ class Turns:
         """Why the last claim brought no more; None: ask again."""
         self._tries = 0
         self._is_claiming = True
+        self._is_drained = False
         self._pace: float | None = None
         # one half runs while the other is on its way: the server and the handlers work side by side
         self._most_claims = min(MOST_CLAIMS, max(MOST_SLOW_CLAIMS, -(-concurrency // 2)))
@@ -94,12 +98,21 @@ class Turns:
         """Execute by this."""
         self._executor = executor
 
+    def listed(self) -> list[Attempt]:
+        """What is held, for another thread to read while this one writes."""
+        while True:
+            try:
+                return list(self.held)
+            except RuntimeError:
+                continue  # it changed on the way, which the next look will not see
+
     # -- told by the executor -----------------------------------------------------------------------------
 
     def ended(self, attempt: Attempt) -> None:
         """An attempt has its settlement: send it."""
         self._finished.append(attempt)
-        self._wake.set()
+        if len(self._finished) == 1:
+            self._wake.set()  # later ones find it awake
 
     def freed(self) -> None:
         """A slot is free that no settlement frees."""
@@ -131,9 +144,11 @@ class Turns:
         elif self._orphans is not None:
             await self._take_over()
         else:
-            want = self._want(min(len(self._finished), MOST_SETTLEMENTS))
-            if not self._finished and (want == 0 or self._rest is not None):
+            batch = self._take_finished()
+            want = self._want(len(batch))
+            if not batch and (want == 0 or self._rest is not None):
                 return False
+            self._again = batch
             await self._trip(want)
         return True
 
@@ -152,8 +167,7 @@ class Turns:
     # -- one trip -----------------------------------------------------------------------------------------
 
     async def _trip(self, want: int) -> None:
-        batch = self._again or self._take_finished()
-        self._again = batch
+        batch = self._again
         asked = moment(self._clock)
         if batch:
             batch = await self._sure_of(batch, asked)
@@ -171,12 +185,16 @@ class Turns:
             await self._rested(turn.rest, len(turn.claims))
 
     def _take_finished(self) -> list[Attempt]:
-        finished = self._finished
-        if len(finished) <= MOST_SETTLEMENTS:
-            batch = list(finished)
-            finished.clear()
-            return batch
-        return [finished.popleft() for _ in range(MOST_SETTLEMENTS)]
+        """As many as one trip may carry, by count and by bytes."""
+        finished, size = self._finished, 0
+        batch: list[Attempt] = []
+        while finished and len(batch) < MOST_SETTLEMENTS and size < MOST_BYTES:
+            attempt = finished.popleft()
+            batch.append(attempt)
+            outcome = attempt.settlement.outcome  # type: ignore[union-attr]
+            if outcome is not NOTHING:
+                size += weight(outcome)
+        return batch
 
     def _begin(self, claims: Sequence[Claim], asked: Moment) -> None:
         self._coming = 0
@@ -214,14 +232,11 @@ class Turns:
     def _settled(self, batch: Sequence[Attempt], turn: Turn) -> None:
         if any(turn.verdicts):
             batch = self._judged(batch, turn.verdicts)
-        outcomes: Counter[str] = Counter()
-        seconds: list[float] = []
         for attempt in batch:
             del self.held[attempt]
             attempt.settled = True
-            outcomes[type(attempt.settlement.outcome).__name__.lower()] += 1  # type: ignore[union-attr]
-            if attempt.context is not None:
-                seconds.append(attempt.seconds)
+        seconds = [attempt.seconds for attempt in batch if attempt.context is not None]
+        outcomes = Counter([type(attempt.settlement.outcome) for attempt in batch])  # type: ignore[union-attr]
         if seconds:
             mean = sum(seconds) / len(seconds)
             self._pace = mean if self._pace is None else self._pace + (mean - self._pace) / 4
@@ -302,13 +317,15 @@ class Turns:
         self._wake.set()
 
     async def _rested(self, rest: Rest, brought: int) -> None:
-        was_busy = self._rest is None
         self._rest = None if rest.why is Why.SATISFIED and brought else rest
         if self._waiter.is_outdated(self._rest):
             await self._waiter.stop()
             # the wait may have taken a wake-up with it; asking again finds out, and wakes others too
             self._rest = None
-        if was_busy and rest.why is Why.DRAINED:
+        if brought:
+            self._is_drained = False
+        if rest.why is Why.DRAINED and not self._is_drained:
+            self._is_drained = True
             self._reports.tell(WorkerEvent(Happening.DRAINED))
 
     # -- away and back --------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ class Worker:
     def _new_heartbeat(self) -> Heartbeat:
         return Heartbeat(
             self._open_doors,
-            lambda: list(self._turns.held),
+            self._turns.listed,
             queue=self.queue,
             lock_ms=self.profile.lock_ms,
             clock=self._clock,
