@@ -131,7 +131,8 @@ class Meeting:
 
         async def waiting() -> bool:
             with self.server.connect() as client:
-                return sum(each["cmd"] == "bzpopmin" for each in client.client_list()) == workers
+                busy_with = [each["cmd"] for each in client.client_list()]
+            return busy_with.count("bzpopmin") == workers
 
         await until(waiting, f"{workers} workers are idle")
 

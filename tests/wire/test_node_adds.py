@@ -145,7 +145,7 @@ async def test_removal_as_node_asked(meeting: Meeting, opts: dict[str, Any], kep
             await meeting.node_adds(**opts)
 
         async def all_done() -> bool:
-            return sum(name == "completed" for name, _ in await heard()) == 4
+            return [name for name, _ in await heard()].count("completed") == 4
 
         await until(all_done, "four jobs are completed")
     assert (await meeting.node_queue("getJobCounts"))["completed"] == kept

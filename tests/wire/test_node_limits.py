@@ -7,6 +7,8 @@ from corral.core.job import JobState
 from corral.core.ports import Limit
 from tests.wire.meeting import Meeting, until
 
+KINDS: list[dict[str, Any]] = [{}, {"priority": 1}, {"delay": 1}]
+
 
 def install(meeting: Meeting, sleep_ms: int = 0) -> list[int]:
     """A handler of ours, and how many jobs were active each time it ran."""
@@ -25,7 +27,7 @@ async def test_a_pause_of_nodes_stops_a_corral_worker(meeting: Meeting) -> None:
     async with meeting.corral_works():
         await meeting.idle()
         await meeting.node_queue("pause")
-        ids = [await meeting.node_adds(**opts) for opts in ({}, {"priority": 1}, {"delay": 1})]
+        ids = [await meeting.node_adds(**opts) for opts in KINDS]
         await meeting.queue.add("send", id="ours")
         await asyncio.sleep(0.3)
         assert (await meeting.inspector.counts())[JobState.COMPLETED] == 0
@@ -38,7 +40,7 @@ async def test_a_pause_of_ours_stops_a_node_worker(meeting: Meeting) -> None:
     async with meeting.node_works(drainDelay=30):
         await meeting.idle()
         await meeting.operator.pause()
-        for opts in ({}, {"priority": 1}, {"delay": 1}):
+        for opts in KINDS:
             await meeting.node_adds(**opts)
         await asyncio.sleep(0.3)
         assert (await meeting.inspector.counts())[JobState.COMPLETED] == 0
@@ -50,7 +52,11 @@ async def test_a_pause_of_ours_stops_a_node_worker(meeting: Meeting) -> None:
 async def test_the_queues_concurrency_binds_both_kinds_together(meeting: Meeting) -> None:
     seen = install(meeting, sleep_ms=5)
     await meeting.node_queue("setGlobalConcurrency", 3)
-    async with meeting.corral_works(concurrency=8), meeting.node_works({"sleep": 5}, concurrency=8):
+    # ours would fill the queue's three places alone, so it is given two
+    async with (
+        meeting.corral_works(concurrency=2),
+        meeting.node_works({"sleep": 5}, concurrency=8, name="nora"),
+    ):
         await meeting.idle(2)
         await meeting.queue.add_many([("send", {"n": n}) for n in range(80)])
         highest = 0
@@ -63,6 +69,8 @@ async def test_the_queues_concurrency_binds_both_kinds_together(meeting: Meeting
 
         await until(all_done, "eighty jobs are done")
     assert max(highest, *seen) == 3
+    runners = {meeting.keyspace()[str(n)].value["pb"] for n in range(1, 81)}
+    assert runners == {b"anna", b"nora"}
 
 
 async def test_the_queues_rate_limit_binds_both_kinds_together(meeting: Meeting) -> None:
@@ -153,10 +161,10 @@ async def test_corral_retries_promotes_and_removes_node_jobs(meeting: Meeting) -
 async def test_node_can_wipe_out_a_queue_of_ours(meeting: Meeting) -> None:
     install(meeting)
     async with meeting.corral_works():
-        for opts in ({}, {"priority": 2}):
+        for opts in KINDS:
             await meeting.queue.add("send", **opts)
-        await meeting.ended(2)
-    for opts in ({}, {"priority": 2}, {"delay": 60_000}, {"id": "mine"}):
+        await meeting.ended(len(KINDS))
+    for opts in (*KINDS, {"delay": 60_000}, {"id": "mine"}):
         await meeting.queue.add("send", **opts)
     await meeting.node_queue("obliterate", {"force": True})
     left = set(meeting.keyspace())

@@ -69,6 +69,14 @@ async def test_delayed_jobs_of_one_millisecond_keep_their_order(twins: MakeTwins
     assert queue.entry("marker")
 
 
+async def test_a_millisecond_holds_no_more_than_4096_places(twins: MakeTwins) -> None:
+    queue = await twins()
+    last = (queue.now + 5_000) * 4096 + 4095
+    queue.plant("ZADD", "delayed", last - 1, "earlier")
+    await queue.add_many([("send", {}, {"delay": 5_000}) for _ in range(3)])
+    assert [score for _, score in queue.entry("delayed")[1:]] == [last] * 3
+
+
 async def test_a_delayed_job_sooner_than_the_first_moves_the_marker(twins: MakeTwins) -> None:
     queue = await twins()
     await queue.add("send", delay=60_000)
@@ -183,6 +191,25 @@ async def test_due_jobs_of_mixed_priorities_are_promoted_at_a_claim(twins: MakeT
     assert await queue.claim(5) == ["4", "3", "2"]
 
 
+async def test_jobs_of_one_millisecond_are_all_due_in_it_and_none_before(twins: MakeTwins) -> None:
+    queue = await twins()
+    due = queue.now + 1_000
+    await queue.add_many([("send", {"n": n}, {"delay": 1_000}) for n in range(3)])
+    await queue.advance(due - 1 - queue.now)
+    assert await queue.claim(3) == []
+    await queue.advance(due - queue.now)
+    assert await queue.claim(3) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("want", [1, 2, 5])
+async def test_a_marker_of_an_older_generation_in_the_list_is_no_job(twins: MakeTwins, want: int) -> None:
+    queue = await twins()
+    for _ in range(3):
+        await queue.add("send")
+    queue.plant("RPUSH", "wait", "0:5000")
+    assert await queue.claim(want) == ["1", "2", "3"][:want]
+
+
 async def test_due_jobs_are_promoted_by_a_settling_turn_too(twins: MakeTwins) -> None:
     queue = await twins()
     await queue.add("send")
@@ -190,3 +217,25 @@ async def test_due_jobs_are_promoted_by_a_settling_turn_too(twins: MakeTwins) ->
     await queue.claim()
     await queue.advance(100)
     assert await queue.complete("1", "done", want=1) == ["2"]
+
+
+@pytest.mark.parametrize("opts", [{}, {"priority": 2}, {"lifo": True}, {"delay": 5}])
+async def test_the_marker_is_set_again_by_whatever_a_worker_may_want_to_know(
+    twins: MakeTwins, opts: dict[str, Any]
+) -> None:
+    queue = await twins()
+    await queue.add("send", **opts)
+    assert queue.entry("marker")
+    queue.take_markers()
+    await queue.add("send", **opts)
+    assert queue.entry("marker")
+    await queue.advance(10)
+    queue.take_markers()
+    assert len(await queue.claim(1)) == 1
+    assert queue.entry("marker") == [(b"0", 0.0)]
+    queue.take_markers()
+    assert len(await queue.claim(5)) == 1
+    assert queue.entry("marker") == [(b"0", 0.0)]
+    queue.take_markers()
+    assert await queue.claim(5) == []
+    assert queue.entry("marker") is None

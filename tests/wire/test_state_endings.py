@@ -269,3 +269,41 @@ async def test_a_job_given_back_is_next(twins: MakeTwins, opts: dict[str, Any]) 
     await queue.release("1")
     assert "atm" not in queue.entry("1")
     assert await queue.claim() == ["1"]
+
+
+@pytest.mark.parametrize("ending", ["done", "failed", "retried", "delayed", "put off", "given back", "none"])
+async def test_the_marker_after_each_ending(twins: MakeTwins, ending: str) -> None:
+    queue = await twins()
+    await queue.add("send", attempts=2)
+    await queue.add("send", attempts=2, backoff=50)
+    await queue.claim(2)
+    queue.take_markers()
+    match ending:
+        case "done":
+            await queue.complete("1")
+        case "failed":
+            await queue.fail("1", unrecoverable=True)
+        case "retried":
+            await queue.fail("1")
+        case "delayed":
+            await queue.fail("2")
+        case "put off":
+            await queue.postpone("1", 100)
+        case "given back":
+            await queue.release("1")
+    assert bool(queue.entry("marker")) == (ending in ("retried", "delayed", "put off", "given back"))
+
+
+@pytest.mark.parametrize("sizes", [1, 9])
+async def test_a_job_that_ends_is_no_suspect_of_stalling_any_more(twins: MakeTwins, sizes: int) -> None:
+    queue = await twins()
+    for _ in range(4 * sizes):
+        await queue.add("send", attempts=2, backoff=10)
+    ids = await queue.claim(4 * sizes)
+    await queue.sweep()
+    assert len(queue.entry("stalled")) == 4 * sizes
+    await queue.turn([Done(job_id) for job_id in ids[:sizes]])
+    await queue.turn([Failed(job_id) for job_id in ids[sizes : 2 * sizes]])
+    await queue.turn([PutOff(job_id, 10, queue.now) for job_id in ids[2 * sizes : 3 * sizes]])
+    await queue.turn([GivenBack(job_id) for job_id in ids[3 * sizes :]])
+    assert queue.entry("stalled") is None

@@ -60,7 +60,7 @@ USUAL: list[st.SearchStrategy[Any]] = [
 ]
 OFTEN: list[st.SearchStrategy[Any]] = [
     st.tuples(st.just("stall"), which, st.integers(0, 2)),
-    st.tuples(st.sampled_from(["sweep", "resume"])),
+    st.tuples(st.sampled_from(["sweep", "resume", "wake up"])),
     st.tuples(st.sampled_from(["extend", "progress", "log"]), which),
     st.tuples(st.sampled_from(["retry", "promote", "remove"]), which),
 ]
@@ -100,6 +100,8 @@ class Player:
                 await queue.pause()
             case ("resume",):
                 await queue.resume()
+            case ("wake up",):
+                queue.take_markers()
             case ("limit passes",):
                 queue.forget("limiter")
             case ("concurrency", count):

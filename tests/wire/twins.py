@@ -92,6 +92,10 @@ class Twins:
         self.expire_locks(job_id)
         del self._tokens[job_id], self._claims[job_id]
 
+    def take_markers(self) -> None:
+        """An idle worker on each side has been woken."""
+        self.forget("marker")
+
     def plant(self, *command: Any) -> None:
         """One plain command on both sides; its second word is the name of a key."""
         for prefix in ("node", "corral"):
