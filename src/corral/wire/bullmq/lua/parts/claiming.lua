@@ -11,10 +11,14 @@ end
 
 -- The next ids to run, wait before prioritized, taken out of where they were.
 local function pop_next(count)
-  local ids, scores = call("RPOP", WAIT, count) or {}, {}
-  -- "0:…" in the list is an older client's marker, never a job
-  for i = #ids, 1, -1 do
-    if string.sub(ids[i], 1, 2) == "0:" then table.remove(ids, i) end
+  local ids, scores = {}, {}
+  while #ids < count do
+    local popped = call("RPOP", WAIT, count - #ids)
+    if not popped then break end
+    for _, id in ipairs(popped) do
+      -- "0:…" in the list is an older client's marker, never a job
+      if string.sub(id, 1, 2) ~= "0:" then ids[#ids + 1] = id end
+    end
   end
   if #ids < count then
     local missing = count - #ids
