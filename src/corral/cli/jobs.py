@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from corral.app import Corral
-from corral.cli.screen import Screen, moment, printable, shown
+from corral.cli.screen import Screen, cut, moment, printable, shown
 from corral.cli.session import (
     FAILED,
     FolderOption,
@@ -98,11 +98,11 @@ def _fields(job: Job) -> Iterator[tuple[str, str | Text]]:
     if job.state is JobState.COMPLETED:
         yield "result", shown(job.result)
     if job.reason is not None:
-        yield "reason", shown(job.reason)
+        yield "reason", cut(job.reason)
     if job.trace:
-        yield "trace", job.trace[-1]
+        yield "trace", cut(job.trace[-1])
     for name, value in job.extra.items():
-        yield name, shown(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
+        yield name, cut(value.decode("utf-8", "replace")) if isinstance(value, bytes) else shown(value)
 
 
 def _given(job: Job) -> dict[str, Any]:

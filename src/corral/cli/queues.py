@@ -40,7 +40,7 @@ class Look(NamedTuple):
     @property
     def is_used(self) -> bool:
         """Is there anything? A room with one queue by contract has it even where nobody came yet."""
-        return bool(self.events or self.workers or any(self.counts.values()))
+        return bool(self.events or self.workers or self.is_paused or any(self.counts.values()))
 
 
 def list_queues(
@@ -109,7 +109,7 @@ def add(
     data: Annotated[
         str, typer.Argument(metavar="[JSON]", help="The job's data; - reads it from a pipe.")
     ] = "{}",
-    job_id: Annotated[str, typer.Option("--id", help="An id of your own.")] = "",
+    job_id: Annotated[str | None, typer.Option("--id", help="An id of your own.")] = None,
     delay: Annotated[int | None, typer.Option(help="Milliseconds to wait before it may run.")] = None,
     priority: Annotated[int | None, typer.Option(help="Lower runs earlier; 0 (none) runs first.")] = None,
     attempts: Annotated[int | None, typer.Option(help="How often it may run.")] = None,

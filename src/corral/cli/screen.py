@@ -83,8 +83,12 @@ def printable(text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value of a job as people see it, cut where it is very long."""
-    text = value if isinstance(value, str) else json.dumps(value, default=_as_json, ensure_ascii=False)
+    """A value of a job as JSON, as people see it."""
+    return cut(json.dumps(value, default=_as_json, ensure_ascii=False))
+
+
+def cut(text: str) -> str:
+    """The text, without its end where it is very long."""
     if len(text) <= MOST_SHOWN:
         return text
     return f"{text[:MOST_SHOWN]}… ({len(text)} characters; --json shows all)"

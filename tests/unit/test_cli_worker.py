@@ -1,0 +1,216 @@
+"""`corral worker module:app`: found where it is started, stopped by signals, and plain about mistakes."""
+
+import json
+import signal
+import socket
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from corral import Corral, JobState
+from tests.support.polling import eventually
+from tests.support.servers import free_port
+from tests.support.shell import corral, start
+
+BARN = """
+import asyncio, os
+from corral import Corral
+
+app = Corral()
+
+@app.job("where", queue="mail")
+async def where(job):
+    return [type(asyncio.get_running_loop()).__module__, os.getcwd()]
+
+@app.job("heavy", queue="mail", process=True)
+def heavy(job):
+    return os.getpid()
+
+@app.job("add", queue="sums")
+def add(job):
+    return sum(job.data)
+"""
+
+
+@pytest.fixture
+def barn(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an app in `barn.py`; the server's address is in the environment."""
+    (tmp_path / "barn.py").write_text(BARN)
+    monkeypatch.setenv("REDIS_URL", url)
+    monkeypatch.chdir(tmp_path)
+    # what a command imports here must not stay for the next test
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
+    return tmp_path
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Corral]:
+    app = Corral(url)
+    yield app
+    app.sync(app.close())
+    app.sync.close()
+
+
+class Worker:
+    """A worker process, and its log."""
+
+    def __init__(self, *words: str, cwd: Path) -> None:
+        self._process = start("worker", *words, cwd=cwd)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
+        """(exit code, output, log)"""
+        self._process.send_signal(number)
+        out, err = self._process.communicate(timeout=30)
+        return self._process.returncode, out, err
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+def result(app: Corral, queue: str, job_id: str) -> object:
+    """What a job's handler returned, once it has."""
+    inspector = app.queue(queue).inspector
+
+    def is_over() -> bool:
+        job = app.sync(inspector.job(job_id))
+        return job is not None and job.state in (JobState.COMPLETED, JobState.DEAD)
+
+    assert eventually(is_over, 30)
+    job = app.sync(inspector.job(job_id))
+    assert job is not None
+    assert job.state is JobState.COMPLETED, job.reason
+    return job.result
+
+
+# -- at work ------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_runs_the_app_of_its_folder_until_a_signal(barn: Path, app: Corral) -> None:
+    ids = [app.sync(app.queue("mail").add(name)).id for name in ("where", "heavy")]
+    total = app.sync(app.queue("sums").add("add", [1, 2, 3])).id
+    with Worker("barn:app", "--concurrency", "3", "--name", "barn-1", cwd=barn) as worker:
+        loop, folder = result(app, "mail", ids[0])  # type: ignore[misc]
+        assert folder == str(barn)
+        assert loop == "uvloop", "the faster loop is used where it is installed"
+        assert isinstance(result(app, "mail", ids[1]), int), "a child process finds the module too"
+        assert result(app, "sums", total) == 6
+        assert [seen.name for seen in app.sync(app.queue("mail").inspector.workers())] == ["barn-1"]
+        code, out, log = worker.stop()
+    assert (code, out) == (0, "")
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert {line["event"] for line in lines} >= {"working", "stopping", "stopped"}
+    assert {line["concurrency"] for line in lines if line["event"] == "working"} == {3}
+
+
+def test_a_worker_serves_only_the_queues_it_is_given(barn: Path, app: Corral) -> None:
+    mail = app.sync(app.queue("mail").add("where")).id
+    total = app.sync(app.queue("sums").add("add", [4])).id
+    with Worker("barn", "--queue", "sums", cwd=barn) as worker:
+        assert result(app, "sums", total) == 4
+        assert worker.stop(signal.SIGINT)[0] == 0
+    job = app.sync(app.queue("mail").inspector.job(mail))
+    assert job is not None
+    assert job.state is JobState.WAITING
+
+
+def test_metrics_are_served_at_the_port_that_is_asked_for(barn: Path, app: Corral) -> None:
+    port = free_port()
+    total = app.sync(app.queue("sums").add("add", [4])).id
+    with Worker("barn:app", "--metrics-port", str(port), cwd=barn) as worker:
+        assert result(app, "sums", total) == 4
+
+        def exposition() -> str:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                return str(answer.read().decode())
+
+        wanted = 'corral_jobs_total{outcome="completed",queue="sums",room="bullmq"} 1.0'
+        assert eventually(lambda: wanted in exposition())
+        assert worker.stop()[0] == 0
+
+
+def test_an_address_on_the_command_line_is_that_of_an_app_without_one(
+    barn: Path, app: Corral, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REDIS_URL")
+    total = app.sync(app.queue("sums").add("add", [5])).id
+    with Worker("barn:app", "--url", url, cwd=barn) as worker:
+        assert result(app, "sums", total) == 5
+        assert worker.stop()[0] == 0
+
+
+# -- mistakes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["shed:app"], 2, "there is no module 'shed' here ({barn}) or among the installed packages"),
+        (["shed.barn:app"], 2, "there is no module 'shed.barn'"),
+        (["barn:farm"], 2, "module 'barn' has no 'farm'; use barn:app"),
+        (["barn:os"], 2, "'barn:os' is of type module, and no Corral; use barn:app"),
+        (["barn/app.py"], 2, "'barn/app.py' is no app; write module:name"),
+        ([""], 2, "'' is no app"),
+        (["missing:app"], 1, "importing 'missing' fails: ModuleNotFoundError: No module named 'nowhere'"),
+        (["crooked:app"], 1, "importing 'crooked' fails: SyntaxError"),
+        (["falls:app"], 1, "importing 'falls' fails: RuntimeError: it is raining \\x1b[2J"),
+        (["empty:app"], 2, "module 'empty' has no 'app'; it makes no Corral at its top"),
+        (["idle:app"], 2, "no handler for any queue"),
+        (["barn:app", "-q", "mial"], 2, "no handler for queue 'mial'; there are some for: mail, sums"),
+        (["barn:app", "-c", "0"], 2, "concurrency 0 is outside 1..10000"),
+        (["barn:app", "--name", "two words"], 2, "worker name 'two words' does not fit"),
+        (["barn:app", "--log-level", "loud"], 2, "'loud' is none of debug, info"),
+        (["barn:app", "--metrics-port", "70000"], 2, "--metrics-port"),
+        (["own:app", "--url", "redis://127.0.0.1:6"], 2, "own:app has an address of its own, redis://:***@127.0.0.1:7"),
+        (["own:app"], 3, "no server at redis://:***@127.0.0.1:7"),
+    ],
+    ids=lambda value: str(value)[:50],
+)  # fmt: skip
+def test_a_mistake_is_a_line_and_an_exit_code(barn: Path, words: list[str], code: int, sentence: str) -> None:
+    (barn / "missing.py").write_text("import nowhere\n")
+    (barn / "crooked.py").write_text("app = (\n")
+    (barn / "falls.py").write_text("raise RuntimeError('it is raining \\x1b[2J')\n")
+    (barn / "empty.py").write_text("")
+    (barn / "idle.py").write_text("from corral import Corral\napp = Corral()\n")
+    (barn / "own.py").write_text(
+        "from corral import Corral\napp = Corral('redis://:secret@127.0.0.1:7')\n"
+        "@app.job('greet')\ndef greet(job): ...\n"
+    )
+    said = corral("worker", *words)
+    assert said.code == code, said
+    assert sentence.format(barn=barn) in said.err
+    assert "Traceback" not in said.err
+    assert "secret" not in said.err
+    assert "\x1b" not in said.err
+
+
+def test_where_an_import_fails_the_line_is_told(barn: Path) -> None:
+    (barn / "falls.py").write_text("import os\n\n\nos.environ['NOWHERE']\n")
+    said = corral("worker", "falls:app")
+    assert "KeyError: 'NOWHERE'" in said.err
+    assert "falls.py, line 4" in said.err or "line 4: os.environ['NOWHERE']" in said.err
+
+
+def test_a_port_that_is_taken_is_named(barn: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = corral("worker", "barn:app", "--metrics-port", str(port))
+    assert said.code == 2
+    assert f"metrics cannot be served at 127.0.0.1:{port} (Address already in use)" in said.err
+
+
+def test_no_process_of_a_worker_stays_behind(barn: Path, app: Corral) -> None:
+    heavy = app.sync(app.queue("mail").add("heavy")).id
+    with Worker("barn:app", cwd=barn) as worker:
+        child = result(app, "mail", heavy)
+        assert Path(f"/proc/{child}").exists()
+        assert worker.stop()[0] == 0
+    assert eventually(lambda: not Path(f"/proc/{child}").exists())
