@@ -268,6 +268,26 @@ async def test_what_a_lost_trip_claimed_can_be_adopted(house: House):
     assert [claim.job.id for claim in (await broker.turn([], 5)).claims] == ids[2:]
 
 
+async def test_settling_after_a_lost_trip_does_not_forget_what_it_may_have_claimed(house: House):
+    broker = house.broker()
+    first, second = await broker.submit([house.job(), house.job()])
+    claim = await claim_one(broker)
+    real_run, store = house.store.run, house.store
+
+    async def run_and_lose(*args, **kwargs):
+        await real_run(*args, **kwargs)
+        raise ConnectionError("the answer was lost")
+
+    store.run = run_and_lose
+    with pytest.raises(ConnectionError):
+        await broker.turn([], 1)
+    store.run = real_run
+    assert claim.job.id == first
+    assert (await broker.turn([settle(claim)], 0)).verdicts == [None]
+    adopted = (await broker.recover(owner=broker.unanswered)).claims
+    assert [found.job.id for found in adopted] == [second]
+
+
 async def test_a_lost_trip_that_claimed_nothing_leaves_nothing_to_adopt(house: House):
     broker = house.broker()
     await broker.submit([house.job()])
