@@ -212,7 +212,8 @@ class Link:
             case Doom(Fate.LATE):
                 self._writer.transport.abort()
                 await asyncio.sleep(LATE_S)
-        self._reply_doom = doom
+        if doom is not None:
+            self._reply_doom = doom
         self._far_writer.write(raw)
         await self._far_writer.drain()
         if doom is not None and doom.fate is Fate.LATE:

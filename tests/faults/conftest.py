@@ -1,0 +1,28 @@
+"""Each room on an empty server, with the means to do it harm."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from corral.wiring import ROOMS
+from tests.support.chaos_arena import Arena
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
+
+
+@pytest.fixture(params=sorted(ROOMS))
+def room(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+async def arena(server: Server, room: str) -> AsyncIterator[Arena]:
+    arena = Arena(server, room)
+    yield arena
+    await arena.close()
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    with Proxy(server.port) as proxy:
+        yield proxy

@@ -1,0 +1,44 @@
+"""Worker processes killed at random while jobs come in and are worked."""
+
+from random import Random
+
+from tests.support.chaos import crew
+from tests.support.chaos_arena import Arena
+from tests.support.polling import becomes_true
+
+HANDS = 4
+CONCURRENCY = 8
+LOCK_MS = 600
+RECOVER_MS = 300
+NAP_S = 0.02
+AHEAD = 2 * HANDS * CONCURRENCY
+"""Jobs that are left when a worker is killed: enough that whoever it is holds some of them."""
+DRAIN_S = 60.0
+
+
+async def kill_at_random(arena: Arena, *, jobs: int, kills: int, random: Random) -> None:
+    """Add the jobs in as many waves as there are kills, and kill a random worker process in each.
+
+    A wave sets out when the one before is nearly worked off, and its kill comes when it is so itself: thus
+    every kill hits a queue that is being worked, however fast the machine.
+    """
+    with crew(
+        arena.server.url, arena.room, HANDS, concurrency=CONCURRENCY, lock_ms=LOCK_MS, recover_ms=RECOVER_MS,
+        max_stalls=1_000_000,
+    ) as hands:  # fmt: skip
+        for wave in range(1, kills + 1):
+            hands.wait_for_two()
+            await arena.add(jobs * wave // kills - len(arena.numbers), how="nap", seconds=NAP_S)
+            assert await arena.falls_to(AHEAD, DRAIN_S), f"nothing goes on in wave {wave}"
+            await becomes_true(lambda: False, random.uniform(0, NAP_S))
+            hands.kill_one(random)
+            hands.hire()
+        assert await arena.falls_to(0, DRAIN_S), f"{await arena.left()} of {jobs} jobs never ended"
+
+
+def assert_kills_hit(arena: Arena, kills: int) -> None:
+    """Nothing was lost or doubled, and the kills did hit workers that held jobs."""
+    stories = arena.assert_each_completed_once()
+    recovered = sum(story.recoveries for story in stories.values())
+    print(f"{len(stories)} jobs, {kills} kills: {recovered} attempts were found abandoned and put back")
+    assert recovered >= 2 * kills, "most kills hit nobody who held a job: this run proves nothing"

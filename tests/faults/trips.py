@@ -1,0 +1,83 @@
+"""The kinds of trips a worker makes, told apart on the wire, and how the connection is cut in them."""
+
+from collections.abc import Callable
+from enum import Enum
+
+from corral.wire.bullmq.broker import SCRIPTS as BULLMQ
+from corral.wire.bullmq.keys import FIXED
+from corral.wire.streams.broker import SCRIPTS as STREAMS
+from tests.support.proxy import Command, Fate, Proxy, Rule, runs_script
+
+Matches = Callable[[Command], bool]
+
+ENDLESS = 1_000_000_000
+
+PLACES = (0.0, 0.001, 0.5, 1.0)
+"""Where a command or a reply is cut: before, after its first bytes, in its middle, before its last byte."""
+
+CUTS = (Fate.CUT_BEFORE, Fate.CUT_INSIDE, Fate.SWALLOW, Fate.CUT_REPLY)
+"""The client sees the connection break."""
+
+SILENCES = 3
+"""An answer that never comes must be waited for in vain: so few of them."""
+
+
+class Trip(Enum):
+    CLAIM = "claims only"
+    SETTLE = "settles only"
+    BOTH = "settles and claims"
+
+
+_SCRIPTS = {"bullmq": BULLMQ, "streams": STREAMS}
+_OWN_KEYS = {"bullmq": len(FIXED), "streams": 4}
+"""Keys of a turn that settles nothing; each settled job adds its own."""
+_WANT = {"bullmq": 3, "streams": 6}
+"""Which argument of a turn says how many are wanted."""
+
+
+def is_trip(room: str, trip: Trip) -> Matches:
+    """Matches turns of one kind."""
+    is_turn = runs_script(_SCRIPTS[room]["turn"].sha)
+
+    def matches(command: Command) -> bool:
+        if not is_turn(command):
+            return False
+        keys = int(command[2])
+        settles, claims = keys > _OWN_KEYS[room], int(command[3 + keys + _WANT[room]]) > 0
+        return (settles, claims) == {
+            Trip.CLAIM: (False, True),
+            Trip.SETTLE: (True, False),
+            Trip.BOTH: (True, True),
+        }[trip]
+
+    return matches
+
+
+def is_adoption(room: str) -> Matches:
+    """Matches the question for what a lost trip claimed."""
+    return runs_script(_SCRIPTS[room]["adopt"].sha)
+
+
+def every(number: int, matches: Matches) -> Matches:
+    """Matches each so-many-th of what matches."""
+    seen = 0
+
+    def counted(command: Command) -> bool:
+        nonlocal seen
+        if not matches(command):
+            return False
+        seen += 1
+        return seen % number == 0
+
+    return counted
+
+
+def cut_every(proxy: Proxy, number: int, matches: Matches, fate: Fate) -> Rule:
+    """Let each so-many-th command that matches meet this fate, cut at a place that changes."""
+    times = SILENCES if fate is Fate.SILENCE else ENDLESS
+    return proxy.rule(every(number, matches), fate, times, PLACES)
+
+
+def cuts(*numbers: int) -> list[tuple[Fate, int]]:
+    """(fate, each so-many-th) for every cut, and one silence."""
+    return [*((fate, number) for fate in CUTS for number in numbers), (Fate.SILENCE, numbers[0])]

@@ -1,0 +1,131 @@
+"""One room on one server: jobs in, workers here or in processes, and the proof that each job ended once."""
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from corral import Corral, JobContext, JobState
+from corral.store.connect import Reconnect
+from corral.worker import Happening, Worker, WorkerEvent
+from tests.support import chaos_ledger
+from tests.support.chaos_ledger import Story
+from tests.support.chaos_worker import JOB
+from tests.support.polling import becomes_true
+from tests.support.servers import Server
+
+Handler = Callable[[JobContext], Awaitable[Any]]
+
+TROUBLE = (Happening.LOST, Happening.UNKNOWN)
+
+
+class Arena:
+    """Submits numbered jobs, watches them end, and reads the room's own records at the end."""
+
+    def __init__(self, server: Server, room: str) -> None:
+        self.server = server
+        self.room = room
+        self.app = Corral(server.url, room=room)
+        self.queue = self.app.queue()
+        self.numbers: dict[str, int] = {}
+        """Job id -> the number its result must be."""
+        self.runs: Counter[int] = Counter()
+        """How often a handler in this process has begun the job of that number."""
+        self.events: list[WorkerEvent] = []
+        """What the workers of this process told."""
+        with server.connect() as client:
+            chaos_ledger.keep_every_event(client, room)
+
+    async def close(self) -> None:
+        await self.app.close()
+
+    # -- jobs in ----------------------------------------------------------------------------------------
+
+    async def add(self, count: int, options: dict[str, Any] | None = None, **data: Any) -> list[str]:
+        """Add so many jobs that are numbered on from the last."""
+        first = len(self.numbers)
+        numbers = range(first, first + count)
+        ids = await self.queue.add_many(
+            ((JOB, {"number": number, **data}) for number in numbers), **(options or {})
+        )
+        self.numbers.update(zip(ids, numbers, strict=True))
+        assert len(self.numbers) == first + count, "two jobs have one id"
+        return ids
+
+    async def left(self) -> int:
+        """How many jobs have not ended."""
+        counts = await self.queue.inspector.counts()
+        return sum(counts.get(state, 0) for state in (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE))
+
+    async def falls_to(self, left: int, seconds: float) -> bool:
+        """Are only so many jobs left, within that time?"""
+        deadline = time.monotonic() + seconds
+        while await self.left() > left:
+            if time.monotonic() > deadline:
+                return False
+            await becomes_true(lambda: False, 0.02)
+        return True
+
+    # -- workers in this process ------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def worker(
+        self, handler: Handler, url: str | None = None, *, concurrency: int = 10, **options: Any
+    ) -> AsyncIterator[Worker]:
+        """A worker at work in this process, on this server or through `url`; gone at the end of the block."""
+        app = Corral(url or self.server.url, room=self.room, backoff=lambda *_: 0)
+
+        async def counted(job: JobContext) -> Any:
+            self.runs[job.data["number"]] += 1
+            return await handler(job)
+
+        app.job(JOB)(counted)
+        [worker] = app.workers(
+            concurrency=concurrency,
+            listener=self.events.append,
+            reconnect=Reconnect(first_ms=5, most_ms=100),
+            **options,
+        )
+        await worker.start()
+        try:
+            yield worker
+        finally:
+            worker.kill()
+            await worker.stop(0)
+
+    def told(self, *kinds: Happening) -> list[WorkerEvent]:
+        return [event for event in self.events if event.kind in kinds]
+
+    # -- the proof --------------------------------------------------------------------------------------
+
+    def stories(self) -> dict[str, Story]:
+        """What the room wrote down about every job."""
+        with self.server.connect() as client:
+            return chaos_ledger.read(client, self.room, self.numbers)
+
+    def assert_each_completed_once(self) -> dict[str, Story]:
+        """None lost, no two accepted completions, each start with one ending, each result its own job's."""
+        stories = self.stories()
+        assert stories.keys() == self.numbers.keys(), "the events speak of jobs that were never added"
+        wrong = {job_id: story for job_id, story in stories.items() if not self._is_whole(job_id, story)}
+        assert not wrong, f"{len(wrong)} of {len(stories)} jobs: {dict(list(wrong.items())[:5])}"
+        with self.server.connect() as client:
+            assert chaos_ledger.leftovers(client, self.room) == {}
+        return stories
+
+    def _is_whole(self, job_id: str, story: Story) -> bool:
+        return (
+            story.state == "completed"
+            and (story.completions, story.deaths) == (1, 0)
+            and story.starts == story.endings
+            and story.result == self.numbers[job_id]
+        )
+
+    def assert_attempts(self, expected: Callable[[int], int] = lambda number: 1) -> None:
+        """Each job ran, and spent, exactly the attempts it should; none was found abandoned or in doubt."""
+        for job_id, story in self.assert_each_completed_once().items():
+            number = self.numbers[job_id]
+            ran = (self.runs[number], story.starts, story.attempts, story.recoveries)
+            assert ran == (expected(number),) * 3 + (0,), (job_id, ran, story)
+        assert self.told(*TROUBLE) == []

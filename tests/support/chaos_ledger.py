@@ -1,0 +1,148 @@
+"""What a room wrote down about its jobs, read from the wire as its contract spells it."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+PAGE = 5000
+UNTRIMMED = 1_000_000_000
+BULLMQ = "bull:default:"
+
+
+@dataclass
+class Story:
+    """One job's life. Each start must have one ending: completed, dead, or put back to run again."""
+
+    starts: int = 0
+    completions: int = 0
+    deaths: int = 0
+    put_backs: int = 0
+    """Retried, released, or found abandoned."""
+    recoveries: int = 0
+    """Those of them that were found abandoned."""
+    attempts: int = 0
+    """Ended attempts as the room counts them itself."""
+    state: str = ""
+    result: Any = None
+
+    @property
+    def endings(self) -> int:
+        return self.completions + self.deaths + self.put_backs
+
+
+Stories = dict[str, Story]
+
+
+def keep_every_event(client: redis.Redis, room: str) -> None:
+    """Let the room trim nothing: its events are the evidence."""
+    if room == "bullmq":
+        client.hset(f"{BULLMQ}meta", "opts.maxLenEvents", UNTRIMMED)
+
+
+def read(client: redis.Redis, room: str, ids: Iterable[str]) -> Stories:
+    """The story of each of these jobs, and of any other the events speak of."""
+    stories: Stories = {job_id: Story() for job_id in ids}
+    (_read_bullmq if room == "bullmq" else _read_streams)(client, stories)
+    return stories
+
+
+def leftovers(client: redis.Redis, room: str) -> dict[str, int]:
+    """What is still queued, held or locked; empty where everything has ended."""
+    if room == "bullmq":
+        counts = {name: client.llen(BULLMQ + name) for name in ("wait", "paused", "active")}
+        counts |= {name: client.zcard(BULLMQ + name) for name in ("prioritized", "delayed")}
+        counts["locks"] = sum(1 for _ in client.scan_iter(f"{BULLMQ}*:lock", count=PAGE))
+    else:
+        counts = {"queue entries": client.xlen("jobs:stream")}
+        counts["pending"] = client.xpending("jobs:stream", "workers")["pending"]
+    return {name: count for name, count in counts.items() if count}
+
+
+def _pages(ids: Iterable[str]) -> Iterator[list[str]]:
+    listed = list(ids)
+    for start in range(0, len(listed), PAGE):
+        yield listed[start : start + PAGE]
+
+
+# -- bullmq -------------------------------------------------------------------------------------------------
+
+
+def _read_bullmq(client: redis.Redis, stories: Stories) -> None:
+    after = "-"
+    while entries := client.xrange(f"{BULLMQ}events", after, "+", PAGE):
+        after = f"({entries[-1][0].decode()}"
+        for _, fields in entries:
+            if job_id := fields.get(b"jobId", b"").decode():
+                _hear_bullmq(stories.setdefault(job_id, Story()), fields)
+    ended = {
+        member.decode(): state
+        for state in ("completed", "failed")
+        for member in client.zrange(BULLMQ + state, 0, -1)
+    }
+    for page in _pages(stories):
+        pipeline = client.pipeline(transaction=False)
+        for job_id in page:
+            pipeline.hmget(BULLMQ + job_id, "atm", "stc", "ats", "returnvalue")
+        for job_id, (attempts, stalls, starts, result) in zip(page, pipeline.execute(), strict=True):
+            story = stories[job_id]
+            story.state = ended.get(job_id, "not ended")
+            story.attempts = int(attempts or 0)
+            story.result = None if result is None else json.loads(result)
+            # the hash and the events must tell the same
+            assert (int(starts or 0), int(stalls or 0)) == (story.starts, story.recoveries), (job_id, story)
+
+
+def _hear_bullmq(story: Story, fields: dict[bytes, bytes]) -> None:
+    match fields[b"event"]:
+        case b"active":
+            story.starts += 1
+        case b"completed":
+            story.completions += 1
+        case b"failed":
+            story.deaths += 1
+        case b"waiting" if fields.get(b"prev") == b"active":
+            story.put_backs += 1
+        case b"delayed":
+            story.put_backs += 1
+        case b"stalled":
+            story.recoveries += 1
+
+
+# -- streams ------------------------------------------------------------------------------------------------
+
+_STREAMS_STATES = {b"done": "completed", b"error": "failed", b"canceled": "cancelled"}
+
+
+def _read_streams(client: redis.Redis, stories: Stories) -> None:
+    for page in _pages(stories):
+        pipeline = client.pipeline(transaction=False)
+        for job_id in page:
+            pipeline.hmget(f"job:{job_id}", "status", "result")
+            pipeline.xrange(f"job:{job_id}:events")
+        answers = pipeline.execute()
+        for job_id, (status, result), events in zip(page, answers[::2], answers[1::2], strict=True):
+            story = stories[job_id]
+            story.state = _STREAMS_STATES.get(status, "not ended")
+            story.result = json.loads(result) if result else None
+            for _, fields in events:
+                _hear_streams(story, fields)
+            # the contract counts no attempts: each ending of an attempt that was not put back is one
+            story.attempts = story.completions + story.deaths
+
+
+def _hear_streams(story: Story, fields: dict[bytes, bytes]) -> None:
+    match fields[b"type"], fields[b"step"]:
+        case b"running", b"worker.start":
+            story.starts += 1
+        case b"done", _:
+            story.completions += 1
+        case b"error", _:
+            story.deaths += 1
+        case b"queued", b"worker.recover":
+            story.put_backs += 1
+            story.recoveries += 1
+        case b"queued", b"worker.release":
+            story.put_backs += 1
