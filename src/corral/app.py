@@ -1,6 +1,7 @@
 """Corral: the object people hold."""
 
 import asyncio
+import multiprocessing
 import os
 import random
 import re
@@ -161,6 +162,7 @@ class Corral:
         The first SIGINT or SIGTERM stops claiming and lets running jobs end within `grace` seconds; what is
         left then is given back. The second ends at once.
         """
+        _check_not_imported()
         workers = self.workers(concurrency=concurrency, **options)
         with _Signals(grace) as signals:
             await _together({worker: asyncio.create_task(signals.serve(worker)) for worker in workers})
@@ -323,6 +325,15 @@ class _Signals:
 
     def _stop(self, worker: Worker) -> None:
         self._stopping.append(asyncio.ensure_future(worker.stop(self._grace)))
+
+
+def _check_not_imported() -> None:
+    """A process spawned for a handler imports the program first, and must not become a worker itself."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise InvalidOptions(
+            "this program is being imported by a process that should run one handler of it; "
+            "put app.run(…) under `if __name__ == '__main__':`"
+        )
 
 
 def _check_worker_name(name: str) -> str:

@@ -252,3 +252,26 @@ async def test_run_without_handlers_or_for_a_queue_without_says_so(url: str) -> 
             await app.run(queues=["mail", "mial"])
         with pytest.raises(InvalidOptions, match=r"concurrency 0 is outside 1\.\.10000"):
             await app.run(concurrency=0)
+
+
+def test_a_program_that_forgot_its_guard_is_told_and_makes_no_second_worker(
+    app: Corral, url: str, tmp_path: Path
+) -> None:
+    """A spawned process imports the program first; `app.run` in there would make a second worker."""
+    (tmp_path / "herd.py").write_text(
+        "from corral import Corral\napp = Corral()\n"
+        "@app.job('weigh', queue='mail', process=True)\ndef weigh(job):\n    return 1\n"
+    )
+    (tmp_path / "work.py").write_text("import asyncio\nfrom herd import app\nasyncio.run(app.run())\n")
+    job = app.sync(app.queue("mail").add("weigh", attempts=1))
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "work.py"], cwd=tmp_path, env={**os.environ, "REDIS_URL": url}, stderr=log
+        )
+    try:
+        assert eventually(lambda: state(app, job.id) is JobState.DEAD, 30)
+        assert len(app.sync(app.queue("mail").inspector.workers())) == 1
+    finally:
+        process.terminate()
+        process.wait(20)
+    assert "put app.run(…) under `if __name__ == '__main__':`" in (tmp_path / "log").read_text()
