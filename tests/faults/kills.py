@@ -1,10 +1,10 @@
 """Worker processes killed at random while jobs come in and are worked."""
 
+import asyncio
 from random import Random
 
 from tests.support.chaos import crew
 from tests.support.chaos_arena import Arena
-from tests.support.polling import becomes_true
 
 HANDS = 4
 CONCURRENCY = 8
@@ -30,7 +30,7 @@ async def kill_at_random(arena: Arena, *, jobs: int, kills: int, random: Random)
             hands.wait_for_two()
             await arena.add(jobs * wave // kills - len(arena.numbers), how="nap", seconds=NAP_S)
             assert await arena.falls_to(AHEAD, DRAIN_S), f"nothing goes on in wave {wave}"
-            await becomes_true(lambda: False, random.uniform(0, NAP_S))
+            await asyncio.sleep(random.uniform(0, NAP_S))
             hands.kill_one(random)
             hands.hire()
         assert await arena.falls_to(0, DRAIN_S), f"{await arena.left()} of {jobs} jobs never ended"

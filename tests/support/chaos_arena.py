@@ -1,29 +1,38 @@
 """One room on one server: jobs in, workers here or in processes, and the proof that each job ended once."""
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol
 
-from corral import Corral, JobContext, JobState
+import redis
+
+from corral import Corral, JobContext, JobState, StoreFault
 from corral.store.connect import Reconnect
 from corral.worker import Happening, Worker, WorkerEvent
 from tests.support import chaos_ledger
 from tests.support.chaos_ledger import Story
 from tests.support.chaos_worker import JOB
-from tests.support.polling import becomes_true
-from tests.support.servers import Server
 
 Handler = Callable[[JobContext], Awaitable[Any]]
 
 TROUBLE = (Happening.LOST, Happening.UNKNOWN)
 
 
+class Served(Protocol):
+    """Whatever serves."""
+
+    url: str
+
+    def connect(self) -> redis.Redis: ...
+
+
 class Arena:
     """Submits numbered jobs, watches them end, and reads the room's own records at the end."""
 
-    def __init__(self, server: Server, room: str) -> None:
+    def __init__(self, server: Served, room: str) -> None:
         self.server = server
         self.room = room
         self.app = Corral(server.url, room=room)
@@ -61,11 +70,12 @@ class Arena:
     async def falls_to(self, left: int, seconds: float) -> bool:
         """Are only so many jobs left, within that time?"""
         deadline = time.monotonic() + seconds
-        while await self.left() > left:
-            if time.monotonic() > deadline:
-                return False
-            await becomes_true(lambda: False, 0.02)
-        return True
+        while time.monotonic() < deadline:
+            with suppress(StoreFault):
+                if await self.left() <= left:
+                    return True
+            await asyncio.sleep(0.02)
+        return False
 
     # -- workers in this process ------------------------------------------------------------------------
 

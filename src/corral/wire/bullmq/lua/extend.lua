@@ -8,7 +8,8 @@ local locks = call("MGET", unpack(KEYS, FIXED + 1, FIXED + #rows))
 local lost, ours = {}, {}
 for i, row in ipairs(rows) do
   if locks[i] == row[2] then
-    call("SET", KEYS[FIXED + i], row[2], "PX", ARGV[1])
+    -- a full server refuses SET, and every running job would lose its lock; PEXPIRE takes no memory
+    call("PEXPIRE", KEYS[FIXED + i], ARGV[1])
     ours[#ours + 1] = row[1]
   else
     lost[#lost + 1] = i
