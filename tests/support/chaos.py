@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from corral.store.keeper import dies_with_parent
 from tests.support.polling import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +45,7 @@ class Hand:
             [sys.executable, "-m", "tests.support.chaos_worker", json.dumps({**order, "name": name})],
             cwd=ROOT,
             stdout=subprocess.PIPE,
+            preexec_fn=dies_with_parent(),
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
