@@ -7,6 +7,13 @@ CorralError
 │   ├── InvalidPayload          data that JSON cannot carry
 │   │   └── PayloadTooLarge     more of it than a job may carry
 │   ├── IdempotencyConflict     the idempotency key stands for another request already
+│   │   └── IdempotencyPending  … or for one whose job is not there yet
+│   ├── ParentMissing           a child was given a parent that is not there
+│   ├── ParentTaken             the job has another parent, and that is there
+│   ├── SchedulerJob            the job is its scheduler's next, and goes with it only
+│   ├── SchedulerBusy           the scheduler's next job is there already, and cannot be replaced
+│   ├── WrongState              the job is not in the state this needs
+│   ├── QueueInUse              the queue has active jobs, or is not paused
 │   ├── Unsupported             this room cannot do what was asked
 │   └── UnknownRoom             no such room
 ├── SettleError                 one settlement was not applied; its neighbours were
@@ -16,6 +23,7 @@ CorralError
 │   ├── NotActive               the job is not active any more
 │   ├── PendingChildren         children have not finished
 │   ├── FailedChildren          children have failed
+│   ├── NoPendingChildren       there is no child to wait for: the job can go on
 │   └── SettleFault             the server refused this one settlement
 ├── StoreFault                  the server cannot serve just now; a worker waits and goes on
 │   ├── Away                    no connection, or it broke before the answer came
@@ -66,6 +74,34 @@ class IdempotencyConflict(Refused):
     """The idempotency key stands for another request already."""
 
 
+class IdempotencyPending(IdempotencyConflict):
+    """The idempotency key stands for a request whose job is not there yet."""
+
+
+class ParentMissing(Refused):
+    """A child was given a parent that is not there."""
+
+
+class ParentTaken(Refused):
+    """The job has another parent, and that is there."""
+
+
+class SchedulerJob(Refused):
+    """The job is its scheduler's next, and goes with it only."""
+
+
+class SchedulerBusy(Refused):
+    """The scheduler's next job is there already, and cannot be replaced."""
+
+
+class WrongState(Refused):
+    """The job is not in the state this needs."""
+
+
+class QueueInUse(Refused):
+    """The queue has active jobs, or is not paused."""
+
+
 class Unsupported(Refused):
     """This room cannot do what was asked."""
 
@@ -106,6 +142,10 @@ class PendingChildren(SettleError):
 
 class FailedChildren(SettleError):
     """Children have failed."""
+
+
+class NoPendingChildren(SettleError):
+    """There is no child to wait for: the job can go on."""
 
 
 class SettleFault(SettleError):

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from corral.core.capability import Capability
+from corral.core.desk import Desk, Stories
 from corral.core.ports import Broker, EventLog, Inspector, Operator, Reporter
 from corral.errors import UnknownRoom
 from corral.store.connect import Store
@@ -15,10 +16,12 @@ from corral.wire.bullmq.operator import BullmqOperator
 from corral.wire.bullmq.reporter import BullmqReporter
 from corral.wire.place import Place
 from corral.wire.streams.broker import StreamsBroker
+from corral.wire.streams.desk import StreamsDesk
 from corral.wire.streams.events import StreamsEventLog
 from corral.wire.streams.inspector import StreamsInspector, streams_queues
 from corral.wire.streams.operator import StreamsOperator
 from corral.wire.streams.reporter import StreamsReporter
+from corral.wire.streams.stories import StreamsStories
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,9 @@ class Room:
     operator: Callable[[Place], Operator]
     queues: Callable[[Store, str], Awaitable[list[str]]]
     """(store, namespace) -> names of the queues there."""
+    desk: Callable[[Place], Desk] | None = None
+    """Where the contract has an HTTP interface of its own."""
+    stories: Callable[[Place], Stories] | None = None
 
 
 ROOMS: dict[str, Room] = {
@@ -66,6 +72,8 @@ ROOMS: dict[str, Room] = {
         inspector=StreamsInspector,
         operator=StreamsOperator,
         queues=streams_queues,
+        desk=StreamsDesk,
+        stories=StreamsStories,
     ),
 }
 

@@ -12,7 +12,6 @@ from corral.core.job import Claim, Job
 from corral.core.outcome import Settlement
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
 from corral.errors import (
-    IdempotencyConflict,
     JobMissing,
     LockMissing,
     LockStolen,
@@ -96,12 +95,9 @@ class StreamsBroker:
             if row.idempotency_key:
                 names += [row.idempotency_key, row.fingerprint_key]
         word, *rest = await self._store.run(SCRIPTS["submit"], names, (*self._head(""), _pack(rows)))
-        if word == b"conflict":
+        if word != b"ids":
             key = rows[rest[0]].idempotency_key.partition("idempotency:")[2]
-            raise IdempotencyConflict(
-                f"idempotency key {key!r} stands for job {rest[1].decode()}, which was asked for "
-                f"with another task, payload or ttl_s; use a new key for a new job"
-            )
+            raise codec.conflict(word, key, rest[1].decode())
         return [job_id.decode() for job_id in rest]
 
     # -- out --------------------------------------------------------------------------------------------

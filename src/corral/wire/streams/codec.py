@@ -24,7 +24,14 @@ from corral.core.outcome import (
     Settlement,
 )
 from corral.core.ports import Profile
-from corral.errors import InvalidName, InvalidOptions, InvalidPayload, PayloadTooLarge
+from corral.errors import (
+    IdempotencyConflict,
+    IdempotencyPending,
+    InvalidName,
+    InvalidOptions,
+    InvalidPayload,
+    PayloadTooLarge,
+)
 from corral.wire.streams import CAPABILITIES, EXTRAS, NAME, TASKS
 from corral.wire.streams.keys import QUEUE, Keys
 
@@ -196,6 +203,19 @@ def fingerprint(task: str, data: bytes, ttl: int) -> str:
     """What a request asks for, in 64 characters: the order of a payload's fields does not matter."""
     ordered = orjson.dumps(orjson.loads(data), option=orjson.OPT_SORT_KEYS)
     return sha256(b"\0".join((task.encode(), str(ttl).encode(), ordered))).hexdigest()
+
+
+def conflict(word: bytes, key: str, job_id: str) -> IdempotencyConflict:
+    """Why the scripts refused an idempotency key."""
+    if word == b"unfinished":
+        return IdempotencyPending(
+            f"idempotency key {key!r} was taken for job {job_id}, which is not there: another gateway is "
+            f"about to create it, or did so long ago; try again later, or use a new key for a new job"
+        )
+    return IdempotencyConflict(
+        f"idempotency key {key!r} stands for job {job_id}, which was asked for "
+        f"with another task, payload or ttl_s; use a new key for a new job"
+    )
 
 
 # -- jobs out -----------------------------------------------------------------------------------------------

@@ -3,9 +3,11 @@
 from collections.abc import AsyncIterator
 
 from corral.core.event import Extent, JobEvent
+from corral.core.pages import EventPage, Marks
 from corral.store import streams
 from corral.wire.place import Place
 from corral.wire.streams import codec
+from corral.wire.streams.columns import decode_columns
 from corral.wire.streams.keys import Keys
 
 
@@ -27,6 +29,13 @@ class StreamsEventLog:
 
     async def extent(self) -> Extent:
         return await streams.extent(self._store, self._keys.events)
+
+    async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
+        extent, _, entries = await streams.read_page(self._store, self._keys.events, after, until, count)
+        return EventPage(decode_columns(entries), extent, streams.size_of(entries))
+
+    async def marks(self, after: str, until: str, first: int, step: int) -> Marks:
+        return await streams.mark(self._store, self._keys.events, after, until, first, step)
 
     async def job_events(self, job_id: str, after: str = "-", count: int = 1000) -> list[JobEvent]:
         """Up to `count` events of one job later than `after`: the truth about it, strangers' words too."""

@@ -52,6 +52,10 @@ class Keys:
         """Added: what was asked for under that key."""
         return f"{self._prefix}idempotency-fingerprint:{key}"
 
+    def share(self, client: str) -> str:
+        """Added: when a client of the gateway may ask for as many new jobs as ever."""
+        return f"{self._prefix}jobs:share:{client}"
+
     def of_jobs(self, job_ids: Iterable[str]) -> list[str]:
         """Every key of these jobs, for a script to declare."""
         return [

@@ -1,0 +1,24 @@
+"""Server-sent events as bytes: a job's own, and the gateway's, which begin with `gateway.`."""
+
+from typing import Any
+
+import orjson
+
+from corral.core.desk import Told
+
+HEARTBEAT = b": heartbeat\n\n"
+
+
+def of_told(event: Told) -> bytes:
+    """An event of a job."""
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (event.id.encode(), event.kind.encode(), event.data)
+
+
+def own(name: str, retry_ms: int | None = None, **data: Any) -> bytes:
+    """An event of the gateway's own. It has no id, so where to resume stays with the job's events.
+
+    >>> own("gateway.away", reason="…")
+    b'event: gateway.away\\ndata: {"reason":"\\xe2\\x80\\xa6"}\\n\\n'
+    """
+    retry = b"" if retry_ms is None else b"retry: %d\n" % retry_ms
+    return b"%sevent: %s\ndata: %s\n\n" % (retry, name.encode(), orjson.dumps(data))

@@ -1,0 +1,127 @@
+"""Hall: what all requests of one process share, from the first to the last."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from fastapi import Request
+
+from corral.app import Corral
+from corral.core.desk import Bounds, Desk, Stories
+from corral.core.ports import Limit
+from corral.errors import Away, InvalidOptions
+from corral.gateway.callers import Caller, Role
+from corral.gateway.guard import CALLER
+from corral.gateway.metrics import GatewayMetrics, TailMetrics
+from corral.gateway.problems import Problem
+from corral.gateway.settings import Settings
+from corral.gateway.tails import Tails
+from corral.queue import Queue
+from corral.wiring import room_named
+
+T = TypeVar("T")
+
+
+class Hall:
+    """One server's rooms as the gateway sees them, and the tails that are open."""
+
+    desk: Desk
+    stories: Stories
+    tails: Tails
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.corral = Corral(settings.redis_url, namespaces=settings.namespaces, folder=settings.folder)
+        self.queue: Queue = self.corral.queue(room=settings.room)
+        """The queue that /v1/jobs serves."""
+        rate = (
+            Limit(settings.client_jobs, settings.client_window_s * 1000) if settings.client_jobs else None
+        )
+        self.bounds = Bounds(backlog=settings.max_backlog, rate=rate)
+        self.metrics = GatewayMetrics(self.corral.metrics.registry)
+        self.is_stopping = False
+        self._tails_of: Counter[str] = Counter()
+        room = room_named(settings.room)
+        if room.desk is None or room.stories is None:
+            raise InvalidOptions(f"room {room.name!r} has no HTTP contract; set CORRAL_ROOM to 'streams'")
+        self._make_desk, self._make_stories = room.desk, room.stories
+
+    async def open(self) -> None:
+        """Make the doors of this event loop; the server need not be there yet."""
+        place = self.corral.place(self.queue)
+        self.desk, self.stories = self._make_desk(place), self._make_stories(place)
+        settings = self.settings
+        self.tails = Tails(self.stories, settings.sweep_s, settings.tail_bytes, settings.retry_ms)
+        self.tails.start()
+        self.corral.metrics.registry.register(TailMetrics({"job": self.tails}))
+
+    def stop(self) -> None:
+        """End what would go on for long; what is short may come to its end."""
+        self.is_stopping = True
+        self.tails.stop()
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        self.stop()
+        await self.tails.close()
+        await self.corral.close()
+
+    async def ask(self, answer: Awaitable[T]) -> T:
+        """What the server answers, if it does in time."""
+        try:
+            async with asyncio.timeout(self.settings.answer_s):
+                return await answer
+        except TimeoutError:
+            raise Away(f"{self.corral.store().dialled}: no answer in {self.settings.answer_s:g} s") from None
+
+    def owner(self, caller: Caller) -> str | None:
+        """Whose the jobs are that a caller asks for; None where nobody owns any."""
+        return caller.name if self.settings.ownership else None
+
+    def sight(self, caller: Caller) -> str | None:
+        """Whose jobs a caller sees; None where it sees them all."""
+        return None if caller.sees_all else self.owner(caller)
+
+    # -- tails --------------------------------------------------------------------------------------------
+
+    def has_room(self, caller: Caller) -> bool:
+        """May this caller open one tail more?"""
+        settings = self.settings
+        return (
+            self._tails_of[caller.name] < settings.tails_per_client
+            and self.tails.count < settings.max_tails
+        )
+
+    def check_room(self, caller: Caller) -> None:
+        """Refuse a tail where there is no room for it."""
+        if self.is_stopping:
+            raise Problem("stopping", "the gateway is stopping; come back")
+        if not self.has_room(caller):
+            most = self.settings.tails_per_client
+            raise Problem(
+                "too-many-tails",
+                f"{self._tails_of[caller.name]} tails of this client are open, of at most {most}; close some",
+                headers={"Retry-After": str(self.settings.retry_after_s)},
+            )
+
+    @contextmanager
+    def slot(self, caller: Caller) -> Iterator[None]:
+        """Count a tail of this caller while the block lasts."""
+        self._tails_of[caller.name] += 1
+        try:
+            yield
+        finally:
+            self._tails_of[caller.name] -= 1
+            if not self._tails_of[caller.name]:
+                del self._tails_of[caller.name]
+
+
+def enter(request: Request, role: Role) -> tuple[Hall, Caller]:
+    """The hall and who calls, if they may."""
+    caller: Caller = request.scope[CALLER]
+    if role not in caller.roles:
+        raise Problem("forbidden", f"this needs the role {role.value!r}, which the key {caller.name!r} lacks")
+    hall: Hall = request.state.hall
+    return hall, caller

@@ -1,0 +1,97 @@
+"""What clients of the gateway are shown: a job's hash and its events, as the contract's JSON."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from corral.core.desk import Told
+from corral.errors import InvalidOptions
+
+OVER = ("done", "error", "canceled")
+"""The types of event that end a tail."""
+
+_ID = re.compile(r"[!-9;-~]{1,255}")
+"""The contract's ids are UUIDs; a stranger's may be any text that cannot be the name of another key."""
+_CURSOR = re.compile(r"([0-9]{1,20})(?:\.([!-9;-~]{1,255}))?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+_NUMBERS = ("created_ts", "updated_ts", "ttl_s")
+_DOCUMENTS = ("payload", "result", "error")
+
+
+def is_id(job_id: str) -> bool:
+    """Can this be a job's id?"""
+    return _ID.fullmatch(job_id) is not None
+
+
+def job(flat: Sequence[bytes]) -> dict[str, Any]:
+    """The nine fields of a job's hash, its JSON fields as JSON; fields of others are left out."""
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    shown: dict[str, Any] = {
+        name: fields.get(name.encode(), b"").decode("utf-8", "replace")
+        for name in ("job_id", "task", "status")
+    }
+    shown |= {name: document(fields.get(name.encode(), b"")) for name in _DOCUMENTS}
+    shown |= {name: number(fields.get(name.encode(), b"")) for name in _NUMBERS}
+    return shown
+
+
+def owner(flat: Sequence[bytes]) -> str | None:
+    """Whose job it is; None where nobody's."""
+    found = dict(zip(flat[::2], flat[1::2], strict=True)).get(b"client")
+    return None if found is None else found.decode("utf-8", "replace")
+
+
+def document(raw: bytes) -> Any:
+    """JSON text as it stands, ready to be put into more JSON; what is no JSON becomes `{"_raw": text}`."""
+    if not raw:
+        return None
+    try:
+        orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return {"_raw": raw.decode("utf-8", "backslashreplace")}
+    # a line break can only be white space between the parts, and an event must stand on one line
+    return orjson.Fragment(raw.replace(b"\r", b" ").replace(b"\n", b" "))
+
+
+def told(entry_id: bytes, flat: Sequence[bytes]) -> Told:
+    """An entry of a job's own stream, as a tail sends it."""
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    kind = _CONTROL.sub(" ", fields.get(b"type", b"").decode("utf-8", "replace"))
+    data = {
+        "type": kind,
+        "ts": number(fields.get(b"ts", b"")) or int(entry_id.split(b"-")[0]),
+        "step": fields.get(b"step", b"").decode("utf-8", "replace"),
+        "data": document(fields.get(b"data", b"") or b"{}"),
+    }
+    return Told(entry_id.decode(), kind, orjson.dumps(data), kind in OVER)
+
+
+def number(raw: bytes) -> int:
+    """A whole number, or 0 where a stranger wrote something else."""
+    try:
+        return int(raw)
+    except ValueError:
+        return 0
+
+
+# -- places in a listing ------------------------------------------------------------------------------------
+
+
+def read_cursor(cursor: str) -> tuple[str, str]:
+    """(the server's own cursor, the last id that was listed of its step); the empty one is the beginning."""
+    found = _CURSOR.fullmatch(cursor or "0")
+    if found is None or int(found[1]) >= 2**64:
+        raise InvalidOptions(f"cursor {cursor[:40]!r} is none of ours; use the one of a page's `next` link")
+    return found[1], found[2] or ""
+
+
+def write_cursor(position: str, after: str) -> str:
+    """The cursor that `read_cursor` reads."""
+    return f"{position}.{after}" if after else position
+
+
+def literal(text: str) -> str:
+    """The text as a pattern that matches only itself."""
+    return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in text)

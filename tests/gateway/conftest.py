@@ -1,0 +1,47 @@
+"""Gateways for tests: each on an empty server."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from tests.gateway.serving import Gateway
+from tests.support.servers import Server
+
+Open = Callable[..., Gateway]
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[redis.Redis]:
+    """A plain client on the keyspace."""
+    with server.connect() as client:
+        yield client
+
+
+@pytest.fixture
+def opened(server: Server) -> Iterator[Open]:
+    """Opens gateways with the settings a test wants; they end with it."""
+    running: list[Gateway] = []
+
+    def open_one(redis_url: str | None = None, **options: Any) -> Gateway:
+        running.append(Gateway(redis_url or server.url, **options))
+        return running[-1]
+
+    yield open_one
+    for gateway in running:
+        gateway.stop()
+
+
+@pytest.fixture(scope="session")
+def standing(valkey: Server) -> Iterator[Gateway]:
+    """One gateway for this pytest process, with the usual settings and quick sweeps."""
+    gateway = Gateway(valkey.url, sweep_s=0.05)
+    yield gateway
+    gateway.stop()
+
+
+@pytest.fixture
+def gateway(standing: Gateway, server: Server) -> Gateway:
+    """That gateway, on an empty server."""
+    return standing

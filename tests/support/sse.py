@@ -1,0 +1,174 @@
+"""A client of server-sent events on a real socket, written from the EventSource standard."""
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import orjson
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event as the standard dispatches it."""
+
+    id: str
+    kind: str
+    data: str
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.data)
+
+
+@dataclass
+class Parser:
+    """Bytes in, events out; comments and the retry hint are kept for looking at."""
+
+    last_id: str = ""
+    retries: list[int] = field(default_factory=list)
+    comments: list[str] = field(default_factory=list)
+    _rest: bytes = b""
+    _kind: str = ""
+    _data: list[str] = field(default_factory=list)
+    _id: str | None = None
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        found = []
+        self._rest += chunk
+        *lines, self._rest = self._rest.split(b"\n")
+        for raw in lines:
+            line = raw.rstrip(b"\r").decode()
+            if line:
+                self._take(line)
+                continue
+            if self._id is not None:
+                self.last_id = self._id
+            if self._data:
+                found.append(Event(self.last_id, self._kind or "message", "\n".join(self._data)))
+            self._kind, self._data, self._id = "", [], None
+        return found
+
+    def _take(self, line: str) -> None:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        match name:
+            case "":
+                self.comments.append(value)
+            case "event":
+                self._kind = value
+            case "data":
+                self._data.append(value)
+            case "id":
+                self._id = value
+            case "retry":
+                self.retries.append(int(value))
+
+
+class Tail:
+    """A tail over a socket of its own.
+
+    >>> with Tail(url, "/v1/jobs/…/events") as tail:
+    ...     kinds = [event.kind for event in tail]
+    """
+
+    def __init__(
+        self,
+        url: str,
+        path: str,
+        last_id: str = "",
+        seconds: float = 10.0,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        host, port = urlsplit(url).hostname or "", urlsplit(url).port or 80
+        self.socket = socket.create_connection((host, port), timeout=seconds)
+        more = {"Last-Event-ID": last_id} if last_id else {}
+        head = {"Host": f"{host}:{port}", "Accept": "text/event-stream", **more, **(headers or {})}
+        text = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+        self.socket.sendall(f"GET {path} HTTP/1.1\r\n{text}\r\n".encode())
+        self.parser = Parser(last_id)
+        self.deadline = time.monotonic() + seconds
+        self._raw = b""
+        self._has_ended = False
+        self.status, self.headers = self._read_head()
+
+    def _read_head(self) -> tuple[int, dict[str, str]]:
+        while b"\r\n\r\n" not in self._raw:
+            self._receive()
+        head, _, self._raw = self._raw.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        pairs = (line.split(": ", 1) for line in lines)
+        headers = {name.lower(): value for name, value in pairs}
+        if "content-length" in headers or first.split()[1] == "204":
+            length = int(headers.get("content-length", 0))
+            while len(self._raw) < length:
+                self._receive()
+            self._has_ended = True
+        return int(first.split()[1]), headers
+
+    @property
+    def body(self) -> bytes:
+        """The whole body of an answer that is no stream."""
+        return self._raw
+
+    def _receive(self) -> None:
+        self.socket.settimeout(max(self.deadline - time.monotonic(), 0.001))
+        chunk = self.socket.recv(65_536)
+        if not chunk:
+            raise EOFError("the connection was closed")
+        self._raw += chunk
+
+    def _chunk(self) -> bytes:
+        """One chunk of the body; empty at its end."""
+        while b"\r\n" not in self._raw:
+            self._receive()
+        size, _, self._raw = self._raw.partition(b"\r\n")
+        length = int(size, 16)
+        while len(self._raw) < length + 2:
+            self._receive()
+        chunk, self._raw = self._raw[:length], self._raw[length + 2 :]
+        return chunk
+
+    def __iter__(self) -> Iterator[Event]:
+        """Events until the server ends the stream; EOFError where the connection breaks instead."""
+        while not self._has_ended:
+            chunk = self._chunk()
+            self._has_ended = not chunk
+            yield from self.parser.feed(chunk)
+
+    def until(self, *kinds: str) -> list[Event]:
+        """Events up to the first of one of these kinds."""
+        found = []
+        for event in self:
+            found.append(event)
+            if event.kind in kinds:
+                return found
+        raise AssertionError(f"the stream ended without {kinds}: {[event.kind for event in found]}")
+
+    @property
+    def last_id(self) -> str:
+        return self.parser.last_id
+
+    def kill(self) -> None:
+        """Go without a word: the server's next bytes are answered by a reset."""
+        with suppress(OSError):
+            # a zero linger sends a reset instead of a good-bye
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.socket.close()
+
+
+def stories(events: list[Event]) -> list[Event]:
+    """The job's own events: without the greeting and the gateway's words."""
+    return [event for event in events if event.kind != "hello" and not event.kind.startswith("gateway.")]
