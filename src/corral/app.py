@@ -126,23 +126,31 @@ class Corral:
         concurrency: int = 1,
         name: str | None = None,
         queues: Sequence[str] | None = None,
+        room: str | None = None,
         listener: Listener | None = None,
         reconnect: Reconnect | None = None,
         **profile: Any,
     ) -> list[Worker]:
-        """A worker for each queue that has a handler; `queues` names the ones to serve."""
-        known = sorted({queue for _, queue in self._registries})
+        """A worker for each queue that has a handler; `queues` and `room` choose the ones to serve."""
+        served = None if room is None else room_named(room).name
+        known = sorted({queue for where, queue in self._registries if served in (None, where)})
         strange = [queue for queue in queues or () if queue not in known]
         if strange or not known:
             which = f"queue {strange[0]!r}" if strange else "any queue"
+            if served is not None:
+                which += f" of room {served!r}"
             raise InvalidOptions(f"no handler for {which}; there are some for: {', '.join(known) or 'none'}")
-        wanted = {key: found for key, found in self._registries.items() if not queues or key[1] in queues}
+        wanted = {
+            (where, queue): registry
+            for (where, queue), registry in self._registries.items()
+            if served in (None, where) and (not queues or queue in queues)
+        }
         reconnect = reconnect or Reconnect()
         who = Profile(name=default_name() if name is None else _check_worker_name(name), **profile)
         return [
             Worker(
                 queue,
-                self._doors(room_named(room), queue, who),
+                self._doors(room_named(where), queue, who),
                 registry,
                 profile=who,
                 delays=reconnect.delay,
@@ -150,10 +158,10 @@ class Corral:
                 policy=self._policy,
                 concurrency=concurrency,
                 clock=self.clock,
-                metrics=self.metrics.queue(room, queue),
+                metrics=self.metrics.queue(where, queue),
                 listener=listener,
             )
-            for (room, queue), registry in wanted.items()
+            for (where, queue), registry in wanted.items()
         ]
 
     async def run(self, *, concurrency: int = 1, grace: float = GRACE_S, **options: Any) -> None:

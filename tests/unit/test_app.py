@@ -66,7 +66,7 @@ async def test_without_any_address_a_private_server_is_started_and_shared_by_fol
 
 
 async def test_a_room_that_is_not_there_is_named_with_those_that_are(url: str) -> None:
-    with pytest.raises(UnknownRoom, match=r"no room 'kafka'; use one of bullmq, streams"):
+    with pytest.raises(UnknownRoom, match=r"no room 'kafka'; use one of bullmq"):
         Corral(url, room="kafka")
 
 

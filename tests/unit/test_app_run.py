@@ -250,6 +250,11 @@ async def test_run_without_handlers_or_for_a_queue_without_says_so(url: str) -> 
         app.job("greet", queue="mail")(lambda job: None)
         with pytest.raises(InvalidOptions, match="no handler for queue 'mial'; there are some for: mail"):
             await app.run(queues=["mail", "mial"])
+        with pytest.raises(InvalidOptions, match="no handler for queue 'mail' of room 'streams'"):
+            await app.run(queues=["mail"], room="streams")
+        app.job("embed", room="streams")(lambda job: None)
+        assert [worker.queue for worker in app.workers()] == ["mail", "jobs"]
+        assert [worker.queue for worker in app.workers(room="streams")] == ["jobs"]
         with pytest.raises(InvalidOptions, match=r"concurrency 0 is outside 1\.\.10000"):
             await app.run(concurrency=0)
 

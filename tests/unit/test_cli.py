@@ -283,7 +283,7 @@ def test_colours_are_left_out_where_nobody_wants_them(
         (["queue", "add", "mail", "embed", "--room", "streams"], 2, "room 'streams' has one queue, 'jobs'"),
         (["queue", "add", "jobs", "greet", "--room", "streams"], 2, "room 'streams' has no task 'greet'"),
         (["queue", "add", "mail"], 2, "Missing argument"),
-        (["queue", "ls", "--room", "kafka"], 2, "no room 'kafka'; use one of bullmq, streams"),
+        (["queue", "ls", "--room", "kafka"], 2, "no room 'kafka'; use one of bullmq"),
         (["queue", "lst"], 2, "No such command 'lst'"),
         (["job", "show", "mail", "9"], 1, "no job '9' in queue 'mail' of room 'bullmq' at redis://127.0.0.1:"),
         (["job", "show", "mail", "meta"], 1, "no job 'meta'"),

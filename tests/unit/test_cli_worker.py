@@ -165,6 +165,8 @@ def test_an_address_on_the_command_line_is_that_of_an_app_without_one(
         (["empty:app"], 2, "module 'empty' has no 'app'; it makes no Corral at its top"),
         (["idle:app"], 2, "no handler for any queue"),
         (["barn:app", "-q", "mial"], 2, "no handler for queue 'mial'; there are some for: mail, sums"),
+        (["barn:app", "--room", "streams"], 2, "no handler for any queue of room 'streams'"),
+        (["barn:app", "--room", "kafka"], 2, "no room 'kafka'; use one of bullmq"),
         (["barn:app", "-c", "0"], 2, "concurrency 0 is outside 1..10000"),
         (["barn:app", "--name", "two words"], 2, "worker name 'two words' does not fit"),
         (["barn:app", "--log-level", "loud"], 2, "'loud' is none of debug, info"),
@@ -214,3 +216,10 @@ def test_no_process_of_a_worker_stays_behind(barn: Path, app: Corral) -> None:
         assert Path(f"/proc/{child}").exists()
         assert worker.stop()[0] == 0
     assert eventually(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_options_that_belong_to_the_app_are_not_ignored_in_silence(barn: Path) -> None:
+    for option in (["--namespace", "shop"], ["--folder", "data"]):
+        said = corral(*option, "worker", "barn:app")
+        assert said.code == 2
+        assert option[0] in said.err

@@ -39,13 +39,17 @@ def command(
     metrics_host: Annotated[str, typer.Option(help="The address that port listens on.")] = "127.0.0.1",
     log_level: Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")] = "info",
     url: UrlOption = None,
+    room: Annotated[str | None, typer.Option("--room", metavar="ROOM", help="Serve only this room.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Work: run an app's handlers until SIGINT or SIGTERM; a second signal ends at once.
 
     --json writes the log as JSON lines; the log goes to standard error.
     """
-    where = remember(context, url, None, None, None, as_json)
+    where = remember(context, url, room, None, None, as_json)
+    for option, value in (("--namespace", where.namespace), ("--folder", where.folder)):
+        if value is not None:
+            raise typer.BadParameter("the app itself says so: Corral(…)", param_hint=option)
     if log_level.lower() not in logs.LEVELS:
         known = ", ".join(logs.LEVELS)
         raise typer.BadParameter(f"{log_level!r} is none of {known}", param_hint="--log-level")
@@ -61,7 +65,9 @@ def command(
         if metrics_port is not None:
             _serve_metrics(corral, metrics_host, metrics_port)
         async with corral:
-            await corral.run(concurrency=concurrency, grace=grace, queues=queues, name=name)
+            await corral.run(
+                concurrency=concurrency, grace=grace, queues=queues, room=where.room, name=name
+            )
 
     finish(where.as_json, work)
 
