@@ -1,0 +1,150 @@
+"""The fields of a cron expression: read into sets of numbers, or refused with the way out."""
+
+import re
+
+from msgspec import Struct
+
+from corral.errors import InvalidOptions
+
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+LONGEST_MONTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+_STEP = re.compile(r"(?P<range>[^/]+)/(?P<step>\d+)")
+_RANGE = re.compile(r"(?P<low>\w+)-(?P<high>\w+)")
+
+
+class Fields(Struct, frozen=True, kw_only=True):
+    """What an expression allows; weekdays count from Sunday, which is 0."""
+
+    seconds: frozenset[int]
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    has_last_day: bool = False
+    last_weekdays: frozenset[int] = frozenset()
+    nth_weekday: int = 0
+    every_weekday: bool = False
+
+
+class _Kind(Struct, frozen=True):
+    name: str
+    low: int
+    high: int
+    words: tuple[str, ...] = ()
+
+
+_SECOND, _MINUTE, _HOUR = _Kind("second", 0, 59), _Kind("minute", 0, 59), _Kind("hour", 0, 23)
+_DAY, _MONTH = _Kind("day of month", 1, 31), _Kind("month", 1, 12, MONTHS)
+_WEEKDAY = _Kind("day of week", 0, 7, WEEKDAYS)
+
+
+def parse_fields(expression: str) -> Fields:
+    """Five fields (minute hour day month weekday), or six with seconds in front.
+
+    >>> sorted(parse_fields("*/15 9-17 * * mon-fri").minutes)
+    [0, 15, 30, 45]
+    >>> parse_fields("61 * * * *")
+    Traceback (most recent call last):
+    ...
+    corral.errors.InvalidOptions: cron '61 * * * *': minute '61' is outside 0..59
+    """
+    parts = expression.split()
+    if len(parts) not in (5, 6):
+        raise InvalidOptions(
+            f"cron {expression!r} has {len(parts)} fields; use five (minute hour day month weekday) "
+            f"or six (with seconds in front)"
+        )
+    second, minute, hour, day, month, weekday = parts if len(parts) == 6 else ("0", *parts)
+    try:
+        days, has_last_day = _days(day)
+        weekdays, last_weekdays, nth = _weekdays(weekday)
+        fields = Fields(
+            seconds=_numbers(_SECOND, second),
+            minutes=_numbers(_MINUTE, minute),
+            hours=_numbers(_HOUR, hour),
+            days=days,
+            months=_numbers(_MONTH, month),
+            weekdays=frozenset(number % 7 for number in weekdays),
+            has_last_day=has_last_day,
+            last_weekdays=last_weekdays,
+            nth_weekday=nth,
+            # 0 and 7 are both Sunday: only what names all eight restricts nothing
+            every_weekday=len(weekdays) == 8,
+        )
+        _check_day_exists(fields, day)
+    except ValueError as error:
+        raise InvalidOptions(f"cron {expression!r}: {error}") from None
+    return fields
+
+
+def _days(text: str) -> tuple[frozenset[int], bool]:
+    """Days of the month, and whether its last one is among them whatever its number."""
+    terms = text.upper().split(",")
+    plain = ",".join(term for term in terms if term != "L")
+    return _numbers(_DAY, plain.replace("?", "*")) if plain else frozenset(), "L" in terms
+
+
+def _weekdays(text: str) -> tuple[frozenset[int], frozenset[int], int]:
+    """(weekdays, weekdays of which only the month's last counts, the how-manieth of the month or 0)."""
+    if "#" in text:
+        name, _, nth = text.partition("#")
+        if not nth.isdecimal() or not 1 <= int(nth) <= 5 or re.search(r"[,/\-*?]", name):
+            raise ValueError(f"day of week {text!r} is no weekday and its number, such as 'fri#2' (1 to 5)")
+        return _numbers(_WEEKDAY, name), frozenset(), int(nth)
+    terms = text.split(",")
+    last = [term[:-1] for term in terms if len(term) > 1 and term[-1] in "Ll" and term[:-1].isalnum()]
+    plain = ",".join(term for term in terms if not (term[-1:] in "Ll" and term[:-1] in last))
+    lasts = frozenset(_number(_WEEKDAY, term) % 7 for term in last)
+    return _numbers(_WEEKDAY, plain.replace("?", "*")) if plain else frozenset(), lasts, 0
+
+
+def _numbers(kind: _Kind, text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for term in text.split(","):
+        found |= _term(kind, term)
+    return frozenset(found)
+
+
+def _term(kind: _Kind, term: str) -> set[int]:
+    step, span = 1, term
+    stepped = _STEP.fullmatch(term)
+    if stepped:
+        span, step = stepped["range"], int(stepped["step"])
+        if step == 0:
+            raise ValueError(f"{kind.name} {term!r} steps by 0; use 1 or more")
+    elif "/" in term:
+        raise ValueError(f"{kind.name} {term!r} has no step; write it as '*/5'")
+    ranged = _RANGE.fullmatch(span)
+    if span == "*":
+        low, high = kind.low, kind.high
+    elif ranged:
+        low, high = _number(kind, ranged["low"]), _number(kind, ranged["high"])
+        if low > high:
+            raise ValueError(f"{kind.name} {term!r} runs backwards; write two ranges")
+    else:
+        low = _number(kind, span)
+        high = kind.high if stepped else low
+    numbers = set(range(low, high + 1, step))
+    if kind is _WEEKDAY and low < high and high % 7 == 0:
+        numbers.add(0)  # a range up to 7 reaches Sunday, whatever its step
+    return numbers
+
+
+def _number(kind: _Kind, text: str) -> int:
+    if text.lower() in kind.words:
+        return kind.words.index(text.lower()) + kind.low
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"{kind.name} {text!r} cannot be read")
+    if not kind.low <= int(text) <= kind.high:
+        raise ValueError(f"{kind.name} {text!r} is outside {kind.low}..{kind.high}")
+    return int(text)
+
+
+def _check_day_exists(fields: Fields, day: str) -> None:
+    longest = max(LONGEST_MONTHS[month - 1] for month in fields.months)
+    is_by_weekday = not fields.every_weekday
+    if not fields.has_last_day and min(fields.days) > longest and not is_by_weekday:
+        raise ValueError(f"day of month {day!r} does not exist in these months")

@@ -1,0 +1,63 @@
+"""The BridgeMQ room's EventLog: one queue's share of the namespace's event stream."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from corral.core.event import Extent, JobEvent
+from corral.core.pages import EventPage, Marks, columns_of
+from corral.store import streams
+from corral.wire.bridgemq import codec
+from corral.wire.bridgemq.keys import Keys
+from corral.wire.place import Place
+
+
+class BridgemqEventLog:
+    """What our own parts did to the jobs of one queue; strangers do not write here."""
+
+    def __init__(self, place: Place) -> None:
+        self._store = place.store
+        self._queue = place.queue
+        self._stream = Keys(place.namespace, place.queue).part("events")
+
+    async def range(self, after: str = "-", count: int = 1000) -> list[JobEvent]:
+        found: list[JobEvent] = []
+        while len(found) < count:
+            # a page of others' events is no end: it goes on until there are enough, or no more
+            entries = await streams.read_range(self._store, self._stream, after, count)
+            found += [event for event in map(_decode, entries) if event.queue == self._queue]
+            if len(entries) < count:
+                break
+            after = entries[-1][0].decode()
+        return found[:count]
+
+    async def tail(self, after: str = "$") -> AsyncIterator[JobEvent]:
+        async for entries in streams.follow(self._store, self._stream, after):
+            for entry in entries:
+                event = _decode(entry)
+                if event.queue == self._queue:
+                    yield event
+
+    async def extent(self) -> Extent:
+        """How far the stream reaches, with the events of every queue in it."""
+        return await streams.extent(self._store, self._stream)
+
+    async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
+        found: list[JobEvent] = []
+        extent, size = None, 0
+        while len(found) < count:
+            reach, _, entries = await streams.read_page(self._store, self._stream, after, until, count)
+            extent = extent or reach
+            size += streams.size_of(entries)
+            found += [event for event in map(_decode, entries) if event.queue == self._queue]
+            if len(entries) < count:
+                break
+            after = entries[-1][0].decode()
+        return EventPage(columns_of(found[:count]), extent or await self.extent(), size)
+
+    async def marks(self, after: str, until: str, first: int, step: int) -> Marks:
+        """Marks among the events of every queue: only the server could tell them apart, by reading each."""
+        return await streams.mark(self._store, self._stream, after, until, first, step)
+
+
+def _decode(entry: Sequence[Any]) -> JobEvent:
+    return codec.decode_event(entry[0], entry[1])

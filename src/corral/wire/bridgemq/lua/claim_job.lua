@@ -1,0 +1,36 @@
+-- claim_job: the document's own claim, for clients that follow it: the first job of the first 100 that fits.
+-- KEYS[1]  waiting   KEYS[2] active   KEYS[3] paused queues
+-- ARGV[1]  worker id   ARGV[2] stack, JSON array   ARGV[3] capabilities, JSON array   ARGV[4] region, JSON array
+-- ARGV[5]  now ms   ARGV[6] lock s   ARGV[7] "…:jobs:data:"   ARGV[8] "…:jobs:lock:"   ARGV[9] "…:ratelimit:concurrent:"
+-- Returns  the job's JSON, or nil
+-- use document
+-- use taking
+local WINDOW, RESULT_S = 100, 86400
+local refused = name_from(ARGV[7], "data:")
+if refused then return refused end
+WAITING, ACTIVE, PAUSED = KEYS[1], KEYS[2], KEYS[3]
+SPEAKER, NOW = ARGV[1], integer(tonumber(ARGV[5]) or 0)
+local worker = {
+  server = SPEAKER,
+  stack = owned(cjson.decode(ARGV[2])),
+  capabilities = owned(cjson.decode(ARGV[3])),
+  region = owned(cjson.decode(ARGV[4])),
+}
+local lock_ms = integer((tonumber(ARGV[6]) or 30) * 1000)
+
+for _, id in ipairs(call("LRANGE", WAITING, 0, WINDOW - 1)) do
+  local raw, job = load_job(id)
+  local verdict = judge(id, raw, job, worker, nil)
+  if verdict == "fits" and take(id, job, lock_ms, "s") then
+    call("LREM", WAITING, 1, id)
+    count_taken()
+    return raw
+  elseif verdict == GONE then
+    call("LREM", WAITING, 1, id)
+  elseif verdict == BROKEN then
+    call("LREM", WAITING, 1, id)
+    local reason, name = burial_reason(job)
+    bury(id, job, reason, name, RESULT_S)
+  end
+end
+return nil

@@ -1,0 +1,20 @@
+-- extend: renew the locks of claims that are still ours, and say that their worker is alive.
+-- KEYS     .. [11] keys.fixed, then lock and fence of each job
+-- ARGV[1]  .. [3] as in parts/names   ARGV[4] lock ms   ARGV[5] heartbeat ms   ARGV[6] msgpack [[id, fence], …]
+-- Returns  [0 | code | -1 where someone asked to cancel it, …]
+-- use names
+-- use settling
+-- use beating
+local rows = cmsgpack.unpack(ARGV[6])
+local fences = call("MGET", unpack(KEYS, FIXED + 1, FIXED + 2 * #rows))
+local codes = {}
+beat(ARGV[5], "")
+for position, row in ipairs(rows) do
+  local code = held(row[1], row[2], fences[2 * position - 1], fences[2 * position])
+  if code == 0 then
+    call("PEXPIRE", KEYS[FIXED + 2 * position - 1], ARGV[4])
+    if call("SISMEMBER", CANCELLING, row[1]) == 1 then code = -1 end
+  end
+  codes[position] = code
+end
+return codes

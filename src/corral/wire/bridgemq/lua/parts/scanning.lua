@@ -1,0 +1,184 @@
+-- Find the first jobs in waiting that a worker may have. Each call looks at the head, until 100 there did not fit,
+-- and then at the next 100 behind a cursor, so that a match behind others' jobs is found after so many calls and
+-- no call looks at more than it may. What lies in front of the cursor was looked at before and does not fit.
+-- A cursor is [index, [[id, index], …] seen before it, how many at the head did not fit, their digest,
+--              [[type, concurrent, per minute], …] that were limited, look again at ms, calls at the end]
+-- use taking
+local WINDOW = 100
+local MOST_BYTES = 4194304 -- of JSON looked at in each of the two places
+local MOST_LIMITED = 32
+local CALLS_AT_END = 50
+local TOMBSTONE = ""
+
+local function fresh()
+  return {0, {}, 0, "", {}, 0, 0}
+end
+
+-- How far everything has moved since: 0 or less, or nil where that cannot be told (or jobs came in front).
+local function drift(seen)
+  for _, mark in ipairs(seen) do
+    local id, index = mark[1], mark[2]
+    if call("LINDEX", WAITING, index) == id then return 0 end
+    local found = call("LPOS", WAITING, id, "MAXLEN", index + 1)
+    if found then return found - index end
+  end
+  return nil
+end
+
+local function is_free_again(limited)
+  for _, row in ipairs(limited) do
+    if not limit_reached({type = row[1], concurrent = row[2] or nil, per_minute = row[3] or nil}) then return true end
+  end
+  return false
+end
+
+-- The cursor as it holds now; a fresh one where something in front of it may fit after all.
+local function restore(packed)
+  if packed == "" then return fresh() end
+  local cursor = cmsgpack.unpack(packed)
+  if cursor[6] > 0 and tonumber(NOW) >= cursor[6] then return fresh() end
+  if cursor[7] > CALLS_AT_END or is_free_again(cursor[5]) then return fresh() end
+  if cursor[1] > 0 then
+    local moved = drift(cursor[2])
+    if not moved then return fresh() end
+    cursor[1] = cursor[1] + moved
+    for _, mark in ipairs(cursor[2]) do mark[2] = mark[2] + moved end
+  end
+  return cursor
+end
+
+-- Look again no later than then.
+local function again_at(cursor, ms)
+  local at = tonumber(NOW) + ms
+  if cursor[6] == 0 or at < cursor[6] then cursor[6] = at end
+end
+
+local function note_limited(cursor, job)
+  for _, row in ipairs(cursor[5]) do
+    if row[1] == job.type then return end
+  end
+  if #cursor[5] < MOST_LIMITED then
+    cursor[5][#cursor[5] + 1] = {job.type, job.concurrent or false, job.per_minute or false}
+  else
+    again_at(cursor, 1000)
+  end
+end
+
+-- One job: "taken", "kept", or "dropped" where it can never run.
+local function consider(search, id)
+  local raw, job = load_job(id)
+  search.bytes = search.bytes + (raw and #raw or 0)
+  local verdict = judge(id, raw, job, search.worker, search.queue)
+  if verdict == "fits" then
+    local fence = each_alone(take, id, job, search.lock_ms, "c")
+    if type(fence) == "number" then
+      search.claims[#search.claims + 1] = {id, raw, fence}
+      return "taken"
+    elseif fence == nil then
+      again_at(search.cursor, math.max(call("PTTL", JOBS .. "lock:" .. id), 1))
+      return "kept"
+    end
+    bury(id, job, "it cannot be claimed: " .. fence, "InvalidJob", search.result_s)
+    return "dropped"
+  elseif verdict == BROKEN then
+    local reason, name = burial_reason(job)
+    bury(id, job, reason, name, search.result_s)
+    return "dropped"
+  elseif verdict == GONE then
+    tell("missing", id, UNREADABLE, "")
+    return "dropped"
+  elseif verdict == "limited" then
+    search.is_limited = true
+    note_limited(search.cursor, job)
+  elseif job.queue ~= search.queue then
+    search.queues[job.queue] = true
+  end
+  return "kept"
+end
+
+local function is_filled(search)
+  return #search.claims >= search.want
+end
+
+-- Look at ids from `start` on until WINDOW of them stay; which stay, where the others are, and was that the end.
+local function look(search, start)
+  local kept, gone, looked, bytes = {}, {}, 0, search.bytes
+  local is_end = false
+  while not is_end and #kept < WINDOW and not is_filled(search) and search.bytes - bytes < MOST_BYTES do
+    local ids = call("LRANGE", WAITING, start + looked, start + looked + WINDOW - 1)
+    is_end = #ids < WINDOW
+    for _, id in ipairs(ids) do
+      if #kept >= WINDOW or is_filled(search) or search.bytes - bytes >= MOST_BYTES then
+        is_end = false
+        break
+      end
+      if consider(search, id) == "kept" then
+        kept[#kept + 1] = id
+      else
+        gone[#gone + 1] = start + looked
+      end
+      looked = looked + 1
+    end
+  end
+  return kept, gone, looked, is_end
+end
+
+local function push_front(ids)
+  local backwards = {}
+  for i = #ids, 1, -1 do backwards[#backwards + 1] = ids[i] end
+  in_chunks(backwards, 1000, function(from, to) call("LPUSH", WAITING, unpack(backwards, from, to)) end)
+end
+
+-- The head: what stays is put back in one go.
+local function look_at_head(search)
+  local cursor = search.cursor
+  if cursor[3] > 0 then
+    local digest = redis.sha1hex(table.concat(call("LRANGE", WAITING, 0, cursor[3] - 1), " "))
+    if digest == cursor[4] then return cursor[3] == call("LLEN", WAITING) end
+  end
+  local kept, gone, looked, is_end = look(search, 0)
+  if #gone > 0 then
+    call("LTRIM", WAITING, looked, -1)
+    push_front(kept)
+    cursor[1] = math.max(cursor[1] - #gone, 0)
+    for _, mark in ipairs(cursor[2]) do mark[2] = mark[2] - #gone end
+  end
+  cursor[3] = #kept
+  cursor[4] = redis.sha1hex(table.concat(kept, " "))
+  return is_end
+end
+
+-- Take many out of the middle of a long list in one pass.
+local function cut_out(positions)
+  for _, position in ipairs(positions) do call("LSET", WAITING, position, TOMBSTONE) end
+  local is_far = positions[1] > call("LLEN", WAITING) / 2
+  call("LREM", WAITING, is_far and -#positions or #positions, TOMBSTONE)
+end
+
+local function look_behind_cursor(search)
+  local cursor = search.cursor
+  local start = math.max(cursor[1], cursor[3])
+  local kept, gone, looked, is_end = look(search, start)
+  if #gone > 0 then cut_out(gone) end
+  cursor[1] = start + looked - #gone
+  if #kept > 0 then
+    cursor[2] = {}
+    for part = 0, 3 do
+      local back = math.floor(part * #kept / 4)
+      cursor[2][part + 1] = {kept[#kept - back], cursor[1] - 1 - back}
+    end
+  end
+  return is_end
+end
+
+-- Fills search.claims with up to `want` of [id, JSON, fence]; was every waiting job looked at?
+local function scan(search)
+  search.claims, search.bytes, search.queues, search.is_limited = {}, 0, {}, false
+  local cursor = search.cursor
+  local is_end = look_at_head(search)
+  if not is_end and not is_filled(search) then is_end = look_behind_cursor(search) end
+  cursor[7] = is_end and cursor[7] + 1 or 0
+  count_taken()
+  for queue in pairs(search.queues) do call("SADD", KNOWN, queue) end
+  return is_end
+end

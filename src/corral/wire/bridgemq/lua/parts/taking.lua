@@ -1,0 +1,46 @@
+-- May this worker have this job now, and if so, take it.
+-- use matching
+-- use limits
+local GONE, BROKEN = "gone", "broken"
+
+-- "fits"; "other", "limited" or "locked" where it must wait; GONE or BROKEN where it can never run.
+-- `queue` nil: any queue, as long as it is not paused.
+local function judge(id, raw, job, worker, queue)
+  if not raw then return GONE end
+  if job.is_broken then return BROKEN end
+  if queue then
+    if job.queue ~= queue then return "other" end
+  elseif call("SISMEMBER", PAUSED, job.queue) == 1 then
+    return "other"
+  end
+  local fit = fits(job.target, worker)
+  if fit == nil then return BROKEN end
+  if not fit then return "other" end
+  if limit_reached(job) then return "limited" end
+  return "fits"
+end
+
+-- Why a job is buried that no worker could ever run.
+local function burial_reason(job)
+  if job.is_broken then return "its job data is no JSON object", "InvalidJob" end
+  return "its target cannot be read: no worker would ever fit it", "InvalidTarget"
+end
+
+-- The number of this claim, or nil where the lock is someone's. The document's lock keeps its meaning;
+-- the fence beside it tells two claims of the same worker apart.
+local function take(id, job, lock_ms, kind)
+  local lock = JOBS .. "lock:" .. id
+  if not call("SET", lock, SPEAKER, "NX", "PX", lock_ms) then return nil end
+  local fence = try("INCR", JOBS .. "fence:" .. id)
+  if type(fence) ~= "number" then
+    call("DEL", lock)
+    error(fence.err, 0)
+  end
+  call("SET", JOBS .. "status:" .. id, "active")
+  call("SADD", ACTIVE, id)
+  call("HSET", HOLDERS, id, cmsgpack.pack({kind, tonumber(NOW), job.type, SPEAKER}))
+  local tally = tally_of(job.type)
+  tally.taken = tally.taken + 1
+  tell("active", id, job, "")
+  return fence
+end

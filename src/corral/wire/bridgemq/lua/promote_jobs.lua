@@ -1,0 +1,19 @@
+-- promote_jobs: delayed jobs become claimable now.
+-- KEYS     .. [11] keys.fixed
+-- ARGV[1]  .. [3] as in parts/names   ARGV[4] .. job ids
+-- Returns  [id, …] of the jobs for which that was done
+-- use names
+-- use jobs
+local done = {}
+for position = 4, #ARGV do
+  local id = ARGV[position]
+  if call("ZREM", DELAYED, id) == 1 then
+    local raw, job = load_job(id)
+    if raw then
+      enter_waiting(id, job.priority)
+      tell("waiting", id, job, "", "prev", "delayed")
+      done[#done + 1] = id
+    end
+  end
+end
+return done

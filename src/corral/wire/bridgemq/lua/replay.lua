@@ -1,0 +1,54 @@
+-- replay: put ended jobs back to waiting, whole or not at all: out of the dead letters and in again in one step.
+-- KEYS     .. [11] keys.fixed
+-- ARGV[1]  .. [3] as in parts/names   ARGV[4] .. job ids, at most 500
+-- Returns  [id, …] of the jobs for which that was done
+-- use names
+-- use removal
+local TOMBSTONE = ""
+
+-- Is it a dead letter? Its place is marked, for one pass takes out many.
+local marked = 0
+local function mark_dead(id)
+  local place = call("LPOS", DEAD, id)
+  if not place then return false end
+  call("LSET", DEAD, place, TOMBSTONE)
+  marked = marked + 1
+  return true
+end
+
+-- An id may stand among the dead letters twice; what was replayed by one must not be by the other.
+local function is_elsewhere(id, status)
+  if status == "waiting" or call("SISMEMBER", ACTIVE, id) == 1 then return true end
+  return (status == "failed" or status == "delayed") and call("ZSCORE", DELAYED, id) ~= false
+end
+
+local function start_anew(id, job)
+  call("DEL", JOBS .. "result:" .. id, JOBS .. "progress:" .. id, JOBS .. "summary:" .. id)
+  call("PERSIST", JOBS .. "data:" .. id)
+  call("PERSIST", JOBS .. "fence:" .. id)
+  call("PERSIST", JOBS .. "log:" .. id)
+  -- all attempts are to be had again, whatever the JSON says were made before it was written
+  if job.attempt == 0 then
+    call("DEL", JOBS .. "attempts:" .. id)
+  else
+    call("SET", JOBS .. "attempts:" .. id, integer(-job.attempt))
+  end
+end
+
+local done = {}
+for position = 4, #ARGV do
+  local id = ARGV[position]
+  local raw, job = load_job(id)
+  local status = call("GET", JOBS .. "status:" .. id)
+  if raw and not job.is_broken and not is_elsewhere(id, status) then
+    local was_dead = mark_dead(id)
+    if was_dead or (status == "completed" and call("ZREM", ROOT .. "jobs:completed:" .. job.queue, id) == 1) then
+      start_anew(id, job)
+      enter_waiting(id, job.priority)
+      tell("waiting", id, job, "", "prev", was_dead and "dead" or "completed")
+      done[#done + 1] = id
+    end
+  end
+end
+if marked > 0 then call("LREM", DEAD, marked, TOMBSTONE) end
+return done

@@ -1,0 +1,25 @@
+-- report: a handler's own words, while its claim is still ours.
+-- KEYS     .. [11] keys.fixed, then lock and fence of the job
+-- ARGV[1]  .. [3] as in parts/names   ARGV[4] id   ARGV[5] fence   ARGV[6] type   ARGV[7] queue
+-- ARGV[8]  "progress", "log" or "event"   ARGV[9] progress JSON, line, or the event's name
+-- ARGV[10] what the event carries   ARGV[11] log lines kept, or ""
+-- Returns  lines in the log, 0, or minus a code
+-- use names
+-- use settling
+local id, job = ARGV[4], {type = ARGV[6], queue = ARGV[7]}
+local code = held(id, tonumber(ARGV[5]), call("GET", KEYS[FIXED + 1]), call("GET", KEYS[FIXED + 2]))
+if code ~= 0 then return -code end
+if ARGV[8] == "log" then
+  local lines = call("RPUSH", JOBS .. "log:" .. id, ARGV[9])
+  local most = tonumber(ARGV[11])
+  if not most or lines <= most then return lines end
+  call("LTRIM", JOBS .. "log:" .. id, -most, -1)
+  return most
+end
+if ARGV[8] == "progress" then
+  call("SET", JOBS .. "progress:" .. id, ARGV[9])
+  tell("progress", id, job, ARGV[10])
+else
+  tell(ARGV[9], id, job, ARGV[10])
+end
+return 0

@@ -1,0 +1,83 @@
+-- turn: settle a batch of claims, then claim as many again as asked.
+-- KEYS     .. [11] keys.fixed, then lock and fence of each settled job, then trips:BROKER
+-- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue   ARGV[5] msgpack [settlement row, …] (parts/settling)
+-- ARGV[6]  want   ARGV[7] number of this trip   ARGV[8] lock ms   ARGV[9] heartbeat ms, or ""   ARGV[10] metadata
+-- ARGV[11] msgpack [stack, capabilities, region] of the worker   ARGV[12] cursor (parts/scanning), or ""
+-- ARGV[13] result s
+-- Returns  [0 | code | fault text, …], [claimed row, …], why, until ms or 0, cursor, empty | more | others
+--          a claimed row is [id, JSON, attempts since, fence, failure]
+-- use names
+-- use settling
+-- use promotion
+-- use beating
+-- use scanning
+local PROMOTED, TRIP_S = 200, 3600
+local queue, rows = ARGV[4], cmsgpack.unpack(ARGV[5])
+local want, trip, result_s = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[13])
+local TRIP = KEYS[FIXED + 2 * #rows + 1]
+
+local codes = settle_all(rows, queue, result_s)
+
+local function is_given_up()
+  -- its worker has stopped waiting for this very trip: what it took now, nobody would run
+  return trip <= (tonumber(call("HGET", TRIP, "given_up") or 0) or 0)
+end
+
+local function earliest(set)
+  local first = call("ZRANGE", set, 0, 0, "WITHSCORES")
+  local at = first[2] and tonumber(first[2])
+  return at and at < 1e15 and at or nil
+end
+
+-- When something becomes due by itself, or 0.
+local function next_due()
+  local delayed, cron = earliest(DELAYED), earliest(CRON)
+  local due = delayed and cron and math.min(delayed, cron) or delayed or cron
+  return due and math.ceil(due) or 0
+end
+
+local function answer(claims, why, due, cursor, mark)
+  return {codes, claims, why, integer(due), cursor, mark}
+end
+
+if want <= 0 or is_given_up() then return answer({}, "satisfied", 0, ARGV[12], "more") end
+
+if ARGV[9] ~= "" then beat(ARGV[9], ARGV[10]) end
+promote_due(PROMOTED)
+if call("SISMEMBER", PAUSED, queue) == 1 then return answer({}, "paused", 0, "", "others") end
+
+local skills = cmsgpack.unpack(ARGV[11])
+local search = {
+  want = want, queue = queue, lock_ms = ARGV[8], result_s = result_s, cursor = restore(ARGV[12]),
+  worker = {server = SPEAKER, stack = owned(skills[1]), capabilities = owned(skills[2]), region = owned(skills[3])},
+}
+local is_end = scan(search)
+
+-- What the codec needs besides, and a note of what this trip took in case its answer is lost.
+local claims, noted = {}, {}
+for position, claim in ipairs(search.claims) do
+  local id = claim[1]
+  local failure = try("HGETALL", JOBS .. "failure:" .. id)
+  local attempts = try("GET", JOBS .. "attempts:" .. id)
+  claims[position] = {id, claim[2], type(attempts) == "string" and attempts or "0", claim[3],
+                      failure.err and {} or failure}
+  noted[position] = {id, claim[3]}
+end
+if #claims > 0 then
+  call("HSET", TRIP, "number", ARGV[7], "claims", cmsgpack.pack(noted))
+  call("EXPIRE", TRIP, TRIP_S)
+end
+
+local cursor = cmsgpack.pack(search.cursor)
+local length = call("LLEN", WAITING)
+local mark = length == 0 and "empty" or is_end and "others" or "more"
+if #claims >= want or not is_end then return answer(claims, "satisfied", 0, cursor, mark) end
+local due = next_due()
+if #search.cursor[5] == 0 then return answer(claims, "drained", due, cursor, mark) end
+for _, row in ipairs(search.cursor[5]) do
+  if row[3] then
+    local free = tonumber(NOW) + minute_left(row[1])
+    if due == 0 or free < due then due = free end
+  end
+end
+return answer(claims, "limited", due, cursor, mark)
