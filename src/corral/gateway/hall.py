@@ -1,6 +1,5 @@
 """Hall: what all requests of one process share, from the first to the last."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
@@ -11,10 +10,11 @@ from fastapi import Request
 from corral.app import Corral
 from corral.core.desk import Bounds, Desk, Stories
 from corral.core.ports import Limit
-from corral.errors import Away, InvalidOptions
+from corral.errors import InvalidOptions
 from corral.gateway.callers import Caller, Role
 from corral.gateway.guard import CALLER
 from corral.gateway.metrics import GatewayMetrics, TailMetrics
+from corral.gateway.patience import Patience
 from corral.gateway.problems import Problem
 from corral.gateway.settings import Settings
 from corral.gateway.tails import Tails
@@ -22,6 +22,8 @@ from corral.queue import Queue
 from corral.wiring import room_named
 
 T = TypeVar("T")
+
+LINK_ANSWER_S = 2.0
 
 
 class Hall:
@@ -33,7 +35,8 @@ class Hall:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.corral = Corral(settings.redis_url, namespaces=settings.namespaces, folder=settings.folder)
+        url = _impatient(settings.redis_url)
+        self.corral = Corral(url, namespaces=settings.namespaces, folder=settings.folder)
         self.queue: Queue = self.corral.queue(room=settings.room)
         """The queue that /v1/jobs serves."""
         rate = (
@@ -43,6 +46,7 @@ class Hall:
         self.metrics = GatewayMetrics(self.corral.metrics.registry)
         self.is_stopping = False
         self._tails_of: Counter[str] = Counter()
+        self._patience = Patience(settings.answer_s)
         room = room_named(settings.room)
         if room.desk is None or room.stories is None:
             raise InvalidOptions(f"room {room.name!r} has no HTTP contract; set CORRAL_ROOM to 'streams'")
@@ -53,7 +57,7 @@ class Hall:
         place = self.corral.place(self.queue)
         self.desk, self.stories = self._make_desk(place), self._make_stories(place)
         settings = self.settings
-        self.tails = Tails(self.stories, settings.sweep_s, settings.tail_bytes, settings.retry_ms)
+        self.tails = Tails(self.stories, self._patience, settings)
         self.tails.start()
         self.corral.metrics.registry.register(TailMetrics({"job": self.tails}))
 
@@ -70,11 +74,7 @@ class Hall:
 
     async def ask(self, answer: Awaitable[T]) -> T:
         """What the server answers, if it does in time."""
-        try:
-            async with asyncio.timeout(self.settings.answer_s):
-                return await answer
-        except TimeoutError:
-            raise Away(f"{self.corral.store().dialled}: no answer in {self.settings.answer_s:g} s") from None
+        return await self._patience.ask(answer)
 
     def owner(self, caller: Caller) -> str | None:
         """Whose the jobs are that a caller asks for; None where nobody owns any."""
@@ -116,6 +116,13 @@ class Hall:
             self._tails_of[caller.name] -= 1
             if not self._tails_of[caller.name]:
                 del self._tails_of[caller.name]
+
+
+def _impatient(url: str | None) -> str | None:
+    """The address with a short time to answer, unless it names one: a dead connection is soon replaced."""
+    if url is None or "socket_timeout=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}socket_timeout={LINK_ANSWER_S:g}"
 
 
 def enter(request: Request, role: Role) -> tuple[Hall, Caller]:

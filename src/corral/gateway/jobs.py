@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from corral.core.desk import Admission, Shown, Verdict
 from corral.core.job import Job, JobOptions
+from corral.errors import InvalidOptions
 from corral.gateway import headers
 from corral.gateway.body import payload_size, read_json
 from corral.gateway.callers import Caller, Role
@@ -131,7 +132,10 @@ async def list_jobs(
 ) -> Response:
     """List jobs, in no particular order; a page may be short and still have a next one."""
     hall, caller = enter(request, Role.READ)
-    page = await hall.ask(hall.desk.page(cursor, limit, status, task, hall.sight(caller)))
+    try:
+        page = await hall.ask(hall.desk.page(cursor, limit, status, task, hall.sight(caller)))
+    except InvalidOptions as error:
+        raise Problem("invalid-cursor", str(error)) from None
     more = None if page.following is None else {"Link": headers.next_link(request, page.following)}
     return json_answer({"jobs": page.jobs, "next": page.following}, more=more)
 

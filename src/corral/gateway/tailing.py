@@ -81,7 +81,7 @@ def _has_seen_the_end(position: str, glimpse: Glimpse) -> bool:
 def _gap(position: str, glimpse: Glimpse) -> bytes:
     """Words about events that are gone already; what goes missing later, the tail itself tells."""
     if position == headers.BEGINNING and glimpse.missing:
-        reason = f"the first {glimpse.missing} events are gone"
+        reason = f"{glimpse.missing} of the job's events are gone"
     elif position != headers.BEGINNING and glimpse.first is None:
         reason = "no event of this job is kept any more"
     else:

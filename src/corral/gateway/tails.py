@@ -13,6 +13,8 @@ from typing import Protocol
 from corral.core.desk import Story
 from corral.errors import StoreFault, StoreRefused
 from corral.gateway import frames
+from corral.gateway.patience import Patience
+from corral.gateway.settings import Settings
 from corral.observe.logs import logger
 
 PAGE = 100
@@ -79,11 +81,12 @@ class Tail:
 class Tails:
     """All tails of one process on one source."""
 
-    def __init__(self, source: Source, sweep_s: float, most_bytes: int, retry_ms: int) -> None:
+    def __init__(self, source: Source, patience: Patience, settings: Settings) -> None:
         self._source = source
-        self._sweep_s = sweep_s
-        self._most_bytes = most_bytes
-        self._retry_ms = retry_ms
+        self._patience = patience
+        self._sweep_s = settings.sweep_s
+        self._most_bytes = settings.tail_bytes
+        self._retry_ms = settings.retry_ms
         self._readers: dict[str, set[Tail]] = {}
         self._news: dict[str, None] = {}
         self._has_news = asyncio.Event()
@@ -214,7 +217,8 @@ class Tails:
             groups += [(key, position, tails) for position, tails in by_position.items()]
         if not groups:
             return
-        stories = await self._source.read([(key, position) for key, position, _ in groups], PAGE)
+        wanted = [(key, position) for key, position, _ in groups]
+        stories = await self._patience.ask(self._source.read(wanted, PAGE))
         if self._is_away:
             self._tell_back()
         for (key, position, tails), story in zip(groups, stories, strict=True):

@@ -8,6 +8,7 @@ import msgpack
 
 from corral.core.desk import Admission, Bounds, Page, Shown, Verdict
 from corral.core.job import Job
+from corral.errors import InvalidOptions
 from corral.wire.place import Place
 from corral.wire.streams import codec, public
 from corral.wire.streams.broker import SCRIPTS, head
@@ -78,25 +79,24 @@ class StreamsDesk:
         The contract has no list of jobs, so the keys are looked through, a bounded number a page: a page may
         be short, or empty, and still have a next one.
         """
-        position, after = public.read_cursor(cursor)
-        size = count
+        at = public.Cursor.read(cursor) if cursor else public.Cursor("0", count, "")
+        if at is None:
+            raise InvalidOptions(f"cursor {cursor[:40]!r} is none of ours; use a page's `next`")
         found: list[dict[str, Any]] = []
         for _ in range(MOST_STEPS):
-            following, ids = await self._scan(position, size)
-            wanted = [job_id for job_id in ids if job_id > after]
-            jobs = await self._matching(wanted, status, task, owner)
+            following, ids = await self._scan(at.position, at.size)
+            jobs = await self._matching([job_id for job_id in ids if job_id > at.after], status, task, owner)
             room = count - len(found)
             found += jobs[:room]
             if len(jobs) > room:
-                return Page(found, public.write_cursor(position, str(found[-1]["job_id"])))
+                return Page(found, str(at._replace(after=str(found[-1]["job_id"]))))
             if following == "0":
                 return Page(found, None)
-            position, after = following, ""
+            # jobs may be rare among the keys of others
+            at = public.Cursor(following, min(4 * at.size, SCANNED), "")
             if len(found) >= count:
                 break
-            # jobs may be rare among the keys of others
-            size = min(4 * size, SCANNED)
-        return Page(found, public.write_cursor(position, ""))
+        return Page(found, str(at._replace(size=count)))
 
     async def _scan(self, position: str, count: int) -> tuple[str, list[str]]:
         """Where to go on, and the ids of this step in a fixed order."""

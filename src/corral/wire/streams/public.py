@@ -2,19 +2,18 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from corral.core.desk import Told
-from corral.errors import InvalidOptions
 
 OVER = ("done", "error", "canceled")
 """The types of event that end a tail."""
 
 _ID = re.compile(r"[!-9;-~]{1,255}")
 """The contract's ids are UUIDs; a stranger's may be any text that cannot be the name of another key."""
-_CURSOR = re.compile(r"([0-9]{1,20})(?:\.([!-9;-~]{1,255}))?")
+_CURSOR = re.compile(r"([0-9]{1,20})\.([0-9]{1,4})\.([!-9;-~]{0,255})")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _NUMBERS = ("created_ts", "updated_ts", "ttl_s")
 _DOCUMENTS = ("payload", "result", "error")
@@ -79,17 +78,26 @@ def number(raw: bytes) -> int:
 # -- places in a listing ------------------------------------------------------------------------------------
 
 
-def read_cursor(cursor: str) -> tuple[str, str]:
-    """(the server's own cursor, the last id that was listed of its step); the empty one is the beginning."""
-    found = _CURSOR.fullmatch(cursor or "0")
-    if found is None or int(found[1]) >= 2**64:
-        raise InvalidOptions(f"cursor {cursor[:40]!r} is none of ours; use the one of a page's `next` link")
-    return found[1], found[2] or ""
+class Cursor(NamedTuple):
+    """The server's own cursor, how many keys its next step looks at, and the last id listed of that step.
 
+    The same cursor and size bring the same keys again, so a step can be listed in several pages.
+    """
 
-def write_cursor(position: str, after: str) -> str:
-    """The cursor that `read_cursor` reads."""
-    return f"{position}.{after}" if after else position
+    position: str
+    size: int
+    after: str
+
+    @staticmethod
+    def read(text: str) -> "Cursor | None":
+        """A cursor as `str` wrote it; None where it is none of ours."""
+        found = _CURSOR.fullmatch(text)
+        if found is None or int(found[1]) >= 2**64 or int(found[2]) < 1:
+            return None
+        return Cursor(found[1], int(found[2]), found[3])
+
+    def __str__(self) -> str:
+        return f"{self.position}.{self.size}.{self.after}"
 
 
 def literal(text: str) -> str:
