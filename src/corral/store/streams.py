@@ -1,14 +1,22 @@
 """Ranged reads of a stream, tails that survive a reconnect, and how far a stream reaches."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from corral.core.event import Extent
+from corral.core.pages import Marks
 from corral.errors import StoreFault, StoreRefused
 from corral.store.connect import Reconnect, Store
+from corral.store.faults import fault_of_text
+from corral.store.scripts import Scripts
 
 BLOCK_MS = 5000
 PAGE = 1000
+MOST_MARKED = 5000
+"""Entries counted in one script call: some 10 ms of the server's time."""
+
+SCRIPTS = Scripts("corral.store")
 
 Entry = tuple[bytes, list[bytes]]
 
@@ -31,10 +39,61 @@ async def extent(store: Store, stream: str) -> Extent:
     try:
         answer = await store.call("XINFO", "STREAM", stream)
     except StoreRefused as error:
-        if "no such key" in str(error):
-            return Extent(first=None, last=None, length=0, added=0)
+        if _is_missing(error):
+            return _extent([])
         raise
-    info = dict(zip(answer[::2], answer[1::2], strict=True))
+    return _extent(answer)
+
+
+async def read_page(
+    store: Store, stream: str, after: str, until: str, count: int
+) -> tuple[Extent, list[bytes], Sequence[Sequence[Any]]]:
+    """How far the stream reaches, the fields of the entry at `after`, and up to `count` entries behind it.
+
+    All of one moment: what is missing between `after` and the first entry was trimmed before, not since.
+    """
+    before, start = ("-", "-") if after == "-" else (after, f"({after}")
+    *_, (info, behind, entries) = await store.pipe(
+        [
+            ("MULTI",),
+            ("XINFO", "STREAM", stream),
+            ("XREVRANGE", stream, before, "-", "COUNT", 1),
+            ("XRANGE", stream, start, until, "COUNT", count),
+            ("EXEC",),
+        ]
+    )
+    if isinstance(info, Exception):
+        fault = fault_of_text(str(info), stream)
+        if not _is_missing(fault):
+            raise fault
+        info = []
+    return _extent(info), behind[0][1] if behind else [], entries
+
+
+def size_of(entries: Sequence[Sequence[Any]]) -> int:
+    """Bytes of these entries, about: of every sixteenth, times sixteen."""
+    return 16 * sum(40 + sum(map(len, flat)) for _, flat in entries[::16])
+
+
+async def mark(store: Store, stream: str, after: str, until: str, first: int, step: int) -> Marks:
+    """The number of entries later than `after` and no later than `until`, a bounded stretch at a time."""
+    start = after if after == "-" else f"({after}"
+    counted, flat, last, is_whole, info = await store.run(
+        SCRIPTS["marks"], [stream], (start, until, first, step, MOST_MARKED)
+    )
+    marks = [(place, entry_id.decode()) for place, entry_id in zip(flat[::2], flat[1::2], strict=True)]
+    return Marks(counted, marks, last.decode() or None, is_whole == 1, _extent(info))
+
+
+def _is_missing(error: StoreFault) -> bool:
+    return isinstance(error, StoreRefused) and "no such key" in str(error)
+
+
+def _extent(flat: Sequence[Any]) -> Extent:
+    """The server's words about a stream; none where there is no stream."""
+    if not flat:
+        return Extent(first=None, last=None, length=0, added=0)
+    info = dict(zip(flat[::2], flat[1::2], strict=True))
     first = info[b"first-entry"]
     return Extent(
         first=first[0].decode() if first else None,

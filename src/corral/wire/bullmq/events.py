@@ -3,8 +3,10 @@
 from collections.abc import AsyncIterator
 
 from corral.core.event import Extent, JobEvent
+from corral.core.pages import EventPage, Marks
 from corral.store import streams
 from corral.wire.bullmq import NAME, codec
+from corral.wire.bullmq.columns import decode_columns
 from corral.wire.bullmq.keys import Keys
 from corral.wire.place import Place
 
@@ -33,3 +35,12 @@ class BullmqEventLog:
 
     async def extent(self) -> Extent:
         return await streams.extent(self._place.store, self._stream)
+
+    async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
+        extent, before, entries = await streams.read_page(
+            self._place.store, self._stream, after, until, count
+        )
+        return EventPage(decode_columns(entries, before), extent, streams.size_of(entries))
+
+    async def marks(self, after: str, until: str, first: int, step: int) -> Marks:
+        return await streams.mark(self._place.store, self._stream, after, until, first, step)

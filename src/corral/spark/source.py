@@ -1,0 +1,37 @@
+"""CorralSource: `format("corral")`, as Spark sees it."""
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from corral.errors import Unsupported
+from corral.spark import options
+from corral.spark.events import EventReader, EventStreamReader
+from corral.spark.schema import EVENTS, JOBS
+
+
+class CorralSource(DataSource):
+    """Jobs and their events as tables, and rows as jobs.
+
+    >>> spark.read.format("corral").option("url", url).option("queue", "mail").load()      # doctest: +SKIP
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "corral"
+
+    def schema(self) -> StructType:
+        return EVENTS if options.table(self.options) == "events" else JOBS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        where = options.where(self.options)
+        if options.table(self.options) == "events":
+            return EventReader(where, options.reading(self.options))
+        raise NotImplementedError
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        if options.table(self.options) == "jobs":
+            raise Unsupported(
+                "the table 'jobs' is a snapshot and cannot be streamed; stream the table 'events', "
+                "or read jobs with spark.read"
+            )
+        return EventStreamReader(options.where(self.options), options.reading(self.options))

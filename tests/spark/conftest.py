@@ -1,0 +1,52 @@
+"""One Spark for all of these tests: they run in one process, whatever the number of workers is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral.spark import session
+from corral.wiring import ROOMS
+from tests.spark.support import Ranch
+from tests.support.servers import Server
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A real Spark on two cores."""
+    made = session(
+        "local[2]",
+        name="corral-tests",
+        conf={
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": "/nonexistent",
+            "spark.sql.streaming.pollingDelay": "20ms",
+            "spark.log.level": "OFF",
+        },
+    )
+    yield made
+    made.stop()
+
+
+@pytest.fixture(params=list(ROOMS))
+def ranch(request: pytest.FixtureRequest, server: Server) -> Iterator[Ranch]:
+    """An empty room of each kind, with jobs for the asking."""
+    with Ranch(server, request.param) as ranch:
+        yield ranch
+
+
+@pytest.fixture
+def bull(server: Server) -> Iterator[Ranch]:
+    """An empty room of one kind, where a test is about Spark and not about rooms."""
+    with Ranch(server, "bullmq") as ranch:
+        yield ranch

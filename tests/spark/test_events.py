@@ -1,0 +1,262 @@
+"""The table `events`, read by a real Spark from a real server."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import functions as F
+
+from corral.core.outcome import Dead
+from corral.spark.events import read_stretch
+from corral.spark.offsets import Position, stretch
+from corral.spark.options import Reading, Where
+from corral.spark.planning import Planner
+from corral.spark.schema import EVENTS, GAP
+from tests.spark.support import Ranch, drain, ids
+
+
+def where(ranch: Ranch, queue: str | None = None) -> Where:
+    return Where(ranch.url, ranch.room.name, ranch.room.default_namespace, queue or ranch.queue)
+
+
+def test_every_event_of_a_room_is_a_row_of_the_same_words(spark, ranch: Ranch):
+    ranch.add(40)
+    ranch.work(outcome=lambda claim: Dead("boom"), most=3)
+    ranch.work()
+    told = ranch.told()
+    table = ranch.reader(spark).load()
+    assert table.schema == EVENTS
+    rows = {row["event_id"]: row for row in table.collect()}
+    assert len(rows) == len(told) == table.count()
+    for event in told:
+        row = rows[event.id]
+        assert (row["room"], row["queue"], row["event"]) == (ranch.room.name, ranch.queue, str(event.kind))
+        assert (row["job_id"], row["name"], row["previous"]) == (event.job_id, event.name, event.previous)
+        assert (row["attempt"], row["worker"]) == (event.attempt, event.worker)
+        assert row["ts"].timestamp() * 1000 == pytest.approx(event.at, abs=0.5)
+        assert (None if row["data"] is None else orjson.loads(row["data"])) == event.data
+
+
+def test_the_format_is_found_without_being_registered(spark, bull: Ranch):
+    bull.add(2)
+    assert bull.reader(spark.newSession()).load().count() == len(bull.told())
+
+
+def test_an_empty_or_missing_queue_is_an_empty_table(spark, bull: Ranch):
+    assert bull.reader(spark, "nobody").load().count() == 0
+    assert bull.reader(spark, "no-*").load().count() == 0
+
+
+def test_pieces_have_exactly_their_share(spark, bull: Ranch):
+    bull.add(500)
+    events = len(bull.told())
+    table = bull.reader(spark, minPartitions=4).load()
+    sizes = [row["count"] for row in table.groupBy(F.spark_partition_id()).count().collect()]
+    assert sorted(sizes) == [events // 4] * 4
+    assert table.select("event_id").distinct().count() == events
+
+
+def test_reading_starts_where_it_is_told(spark, bull: Ranch):
+    bull.add(5)
+    time.sleep(0.005)
+    told = bull.told()
+    later_ms = int(time.time() * 1000)
+    bull.add(3)
+    new = ids_of(bull)[len(told) :]
+
+    def read(**options: Any) -> list[str]:
+        return sorted(ids(bull.reader(spark, **options).load().collect()))
+
+    assert read(startingOffsets="latest") == []
+    assert read(startingTimestamp=later_ms) == sorted(new)
+    assert read(startingOffsets=json.dumps({bull.queue: told[-1].id})) == sorted(new)
+    middle = json.dumps({bull.queue: {"id": told[3].id, "added": 4}})
+    ending = json.dumps({bull.queue: told[6].id})
+    assert read(startingOffsets=middle, endingOffsets=ending) == sorted(event.id for event in told[4:7])
+
+
+def ids_of(ranch: Ranch) -> list[str]:
+    return [event.id for event in ranch.told()]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"table": "tasks"}, "there is no table 'tasks'; use one of events, jobs"),
+        ({"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
+        ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger is 'many'; use a whole number from 1"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe'; use true or false"),
+        ({"startingOffsets": "[1]"}, "use earliest, latest, or an event id for each queue"),
+        ({"startingTimestamp": "yesterday"}, "startingTimestamp is 'yesterday'"),
+        ({"room": "stable"}, "there is no room 'stable'"),
+        ({"url": "http://nowhere"}, "server address 'http://nowhere' cannot be used"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_the_way_out(spark, bull: Ranch, options: dict[str, str], says: str):
+    with pytest.raises(PySparkException) as refusal:
+        bull.reader(spark, **options).load().count()
+    assert says in str(refusal.value)
+
+
+# -- streams ------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_brings_every_event_once_in_bounded_batches(spark, ranch: Ranch, tmp_path: Path):
+    ranch.add(150)
+    ranch.work()
+    told = [event.id for event in ranch.told()]
+    query = drain(ranch.stream(spark, maxOffsetsPerTrigger=100), tmp_path)
+    sizes = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+    assert max(sizes) <= 100
+    assert sum(sizes) == len(told)
+    assert sorted(ids(spark.read.parquet(f"{tmp_path}/out").collect())) == sorted(told)
+
+
+def test_a_stream_goes_on_where_it_stopped(spark, bull: Ranch, tmp_path: Path):
+    for count in (7, 5):
+        bull.add(count)
+        drain(bull.stream(spark), tmp_path)
+    assert sorted(ids(spark.read.parquet(f"{tmp_path}/out").collect())) == sorted(ids_of(bull))
+
+
+def test_progress_tells_how_far_behind_a_stream_is(spark, bull: Ranch, tmp_path: Path):
+    bull.add(50)
+    query = drain(bull.stream(spark, maxOffsetsPerTrigger=60), tmp_path)
+    [source] = query.recentProgress[0]["sources"]
+    reached, present = json.loads(source["endOffset"]), json.loads(source["latestOffset"])
+    assert reached[bull.queue]["added"] == 60
+    assert present[bull.queue]["added"] == 100
+    assert present[bull.queue]["id"] == bull.told()[-1].id
+
+
+def test_new_queues_of_a_pattern_join_from_their_beginning(spark, bull: Ranch, tmp_path: Path):
+    bull.add(3, "mail-eu")
+    bull.add(3, "other")
+    drain(bull.stream(spark, "mail-*, other-?"), tmp_path)
+    bull.add(4, "mail-us")
+    bull.add(2, "mail-eu")
+    drain(bull.stream(spark, "mail-*, other-?"), tmp_path)
+    counts = spark.read.parquet(f"{tmp_path}/out").groupBy("queue").count().collect()
+    assert {row["queue"]: row["count"] for row in counts} == {"mail-eu": 10, "mail-us": 8}
+
+
+def test_a_new_queue_that_was_trimmed_before_it_was_seen_says_what_is_missing(
+    spark, bull: Ranch, tmp_path: Path
+):
+    bull.add(1, "mail-eu")
+    drain(bull.stream(spark, "mail-*", failOnDataLoss="false"), tmp_path)
+    bull.add(10, "mail-us")
+    bull.trim(5, "mail-us")
+    drain(bull.stream(spark, "mail-*", failOnDataLoss="false"), tmp_path)
+    [gap] = spark.read.parquet(f"{tmp_path}/out").where(F.col("event") == GAP).collect()
+    assert (gap["queue"], json.loads(gap["data"])["missing"]) == ("mail-us", 15)
+
+
+# -- what is gone before it is read -------------------------------------------------------------------------
+
+
+def test_trimmed_events_stop_a_query_that_asked_for_it(spark, bull: Ranch, tmp_path: Path):
+    bull.add(5)
+    drain(bull.stream(spark), tmp_path)
+    bull.add(20)
+    bull.trim(10)
+    with pytest.raises(StreamingQueryException) as loss:
+        drain(bull.stream(spark), tmp_path)
+    assert "30 events were trimmed before they were read" in str(loss.value)
+    assert "failOnDataLoss=false" in str(loss.value)
+
+
+def test_trimmed_events_are_counted_exactly_by_a_query_that_goes_on(spark, ranch: Ranch, tmp_path: Path):
+    ranch.add(5)
+    drain(ranch.stream(spark, failOnDataLoss="false"), tmp_path)
+    before = ranch.told()
+    ranch.add(20)
+    added = len(ranch.told())
+    gone = ranch.trim(7)
+    drain(ranch.stream(spark, failOnDataLoss="false"), tmp_path)
+    table = spark.read.parquet(f"{tmp_path}/out")
+    [gap] = table.where(F.col("event") == GAP).collect()
+    told = json.loads(gap["data"])
+    assert told["missing"] == gone - len(before)
+    assert (told["why"], told["after"]) == ("trimmed", before[-1].id)
+    assert table.where(F.col("event") != GAP).count() + told["missing"] == added
+
+
+def test_a_gap_between_two_pages_of_one_task_is_seen(bull: Ranch):
+    bull.add(2000)
+    with Planner(where(bull), Reading()) as planner:
+        [whole] = planner.stretches(planner.initial(), planner.present())
+    batches = read_stretch(where(bull), Reading(fail_on_data_loss=False), whole)
+    first = next(batches)
+    assert first.num_rows == 1000
+    bull.trim(500)
+    *rest, gap = list(batches)
+    assert sum(batch.num_rows for batch in rest) == 500
+    assert json.loads(gap.column("data")[0].as_py())["missing"] == 2500
+
+
+def test_a_gap_is_counted_once_however_a_stretch_is_split(bull: Ranch):
+    bull.add(1000)
+    reading = Reading(fail_on_data_loss=False, min_partitions=7)
+    with Planner(where(bull), reading) as planner:
+        start, end = planner.initial(), planner.present()
+        pieces = planner.stretches(start, end)
+        bull.trim(1001)
+        late = planner.stretches(start, end)
+    assert len(pieces) == 7
+    for planned in (pieces, late):
+        rows = [row for piece in planned for batch in read_stretch(where(bull), reading, piece)
+                for row in batch.to_pylist()]  # fmt: skip
+        missing = sum(json.loads(row["data"])["missing"] for row in rows if row["event"] == GAP)
+        assert missing == 999
+        assert len([row for row in rows if row["event"] != GAP]) == 1001
+
+
+def test_a_log_that_was_begun_anew_is_read_whole_and_named(bull: Ranch):
+    bull.add(10)
+    with Planner(where(bull), Reading()) as planner:
+        [(queue, old)] = planner.present().items()
+    with bull.server.connect() as client:
+        client.delete(bull.events_key())
+    bull.add(3)
+    with Planner(where(bull), Reading()) as planner:
+        [new] = planner.next({queue: old}, None).values()
+    assert new.added == 6
+    found = stretch(queue, old, new)
+    assert found is not None
+    rows = [row for batch in read_stretch(where(bull), Reading(fail_on_data_loss=False), found)
+            for row in batch.to_pylist()]  # fmt: skip
+    assert len(rows) == 7
+    assert json.loads(rows[-1]["data"])["why"] == "recreated"
+
+
+def test_a_stream_that_lost_its_key_stays_where_it_was(bull: Ranch):
+    bull.add(3)
+    with Planner(where(bull), Reading()) as planner:
+        start = planner.present()
+        with bull.server.connect() as client:
+            client.flushall()
+        assert planner.next(start, None) == start
+
+
+def test_an_id_between_two_events_has_the_number_of_the_one_before(bull: Ranch):
+    bull.add(10)
+    told = bull.told()
+    reading = Reading(starting={bull.queue: told[4].id})
+    with Planner(where(bull), reading) as planner:
+        assert planner.initial() == {bull.queue: Position(told[4].id, 5)}
+
+
+def test_a_server_that_is_away_for_a_moment_is_waited_for(bull: Ranch):
+    bull.add(5)
+    with Planner(where(bull), Reading()) as planner:
+        [whole] = planner.stretches(planner.initial(), planner.present())
+        with bull.server.connect() as client:
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal")
+        assert planner.present() == planner.next({}, None)
+    [batch] = read_stretch(where(bull), Reading(), whole)
+    assert batch.num_rows == 10
