@@ -92,13 +92,15 @@ class Meeting:
     async def corral_works(
         self, concurrency: int = 1, name: str = "anna", **profile: Any
     ) -> AsyncIterator[Worker]:
-        """A real Corral worker for a while, with the app's handlers."""
+        """A real Corral worker for a while, with the app's handlers; a crash of it fails the test."""
         [worker] = self.app.workers(concurrency=concurrency, name=name, **profile)
         await worker.start()
+        running = asyncio.create_task(worker.run())
         try:
             yield worker
         finally:
             await worker.stop(grace=5)
+            await running
 
     async def job(self, job_id: str) -> Job:
         found = await self.inspector.job(job_id)

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from corral.core.job import JobState
@@ -62,7 +63,7 @@ async def test_a_killed_node_workers_jobs_are_recovered_by_corral(meeting: Meeti
         other.kill()
     async with meeting.node_listens() as heard, meeting.corral_works(recover_ms=150):
         jobs = [await meeting.is_in(job_id, JobState.COMPLETED) for job_id in ids]
-        events = await heard()
+        events = await until(lambda: all_of(heard, "completed", len(ids)), "Node has heard of every end")
     assert {(job.worker, job.starts, job.attempt, job.stalls) for job in jobs} == {("anna", 2, 1, 1)}
     told = [fields["jobId"] for name, fields in events if name == "stalled"]
     assert sorted(told) == ids
@@ -70,6 +71,12 @@ async def test_a_killed_node_workers_jobs_are_recovered_by_corral(meeting: Meeti
         story = [(name, fields) for name, fields in events if fields and fields.get("jobId") == job_id]
         names = [(name, fields.get("prev")) for name, fields in story]
         assert names[3:6] == [("waiting", "active"), ("stalled", None), ("active", "waiting")]
+
+
+async def all_of(heard: Callable[[], Awaitable[list[Any]]], name: str, count: int) -> list[Any]:
+    """All that was heard, once so many events of that name were among it."""
+    events = await heard()
+    return events if [each for each, _ in events].count(name) == count else []
 
 
 async def abandon(meeting: Meeting, times: int) -> str:
@@ -145,12 +152,12 @@ async def test_a_job_of_a_live_worker_is_left_alone_by_the_other_kind(meeting: M
         await ended.wait()
         return "in peace"
 
-    # locks of 300 ms, sweeps of Node every 50 ms: a lock that is not renewed would be found at once
-    async with meeting.corral_works(lock_ms=300):
+    # sweeps every 100 ms on both sides: a lock of 1 s that is not renewed would be found soon after
+    async with meeting.corral_works(lock_ms=1_000, recover_ms=100):
         job_id = await meeting.node_adds()
         await meeting.is_in(job_id, JobState.ACTIVE)
-        async with meeting.node_works({"return": "stolen"}, stalledInterval=50) as worker:
-            await asyncio.sleep(1.0)
+        async with meeting.node_works({"return": "stolen"}, stalledInterval=100) as worker:
+            await asyncio.sleep(2.0)
             ended.set()
             job = await meeting.is_in(job_id, JobState.COMPLETED)
             seen = await meeting.node("seen", handle=worker)
@@ -163,9 +170,10 @@ async def test_a_live_node_workers_job_is_left_alone_by_corral(meeting: Meeting)
     async def send(job: Any) -> str:
         return "stolen"
 
-    async with meeting.node_works({"sleep": 1_000, "return": "in peace"}, lockDuration=300):
+    script = {"sleep": 2_000, "return": "in peace"}
+    async with meeting.node_works(script, lockDuration=1_000, stalledInterval=100):
         job_id = await meeting.node_adds()
         await meeting.is_in(job_id, JobState.ACTIVE)
-        async with meeting.corral_works(recover_ms=50):
+        async with meeting.corral_works(recover_ms=100):
             job = await meeting.is_in(job_id, JobState.COMPLETED)
     assert (job.result, job.starts, job.stalls) == ("in peace", 1, 0)

@@ -4,7 +4,7 @@ import asyncio
 from base64 import b64encode
 from typing import Any
 
-from tests.wire.meeting import Meeting, until
+from tests.wire.meeting import PATIENCE_S, Meeting, until
 
 
 def install(meeting: Meeting) -> None:
@@ -45,7 +45,7 @@ async def test_a_busy_worker_is_listed_too(meeting: Meeting) -> None:
     async with meeting.corral_works(name="anna"):
         await meeting.idle()
         await meeting.node_adds()
-        await going.wait()
+        await asyncio.wait_for(going.wait(), PATIENCE_S)
         listed = await node_sees(meeting)
         end.set()
         await meeting.ended(1)

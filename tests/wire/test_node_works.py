@@ -19,6 +19,17 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
+async def node_has_seen(meeting: Meeting, worker: str, count: int) -> dict[str, list[Any]]:
+    """What a Node worker has told of its jobs, once it has told of so many completed ones."""
+
+    async def enough() -> dict[str, list[Any]] | None:
+        seen: dict[str, list[Any]] = await meeting.node("seen", handle=worker)
+        return seen if len(seen["completed"]) == count else None
+
+    found: dict[str, list[Any]] = await until(enough, f"Node has completed {count} jobs")
+    return found
+
+
 async def test_node_finds_a_corral_job_with_every_field_right(meeting: Meeting) -> None:
     before = meeting.app.clock()
     added = await meeting.queue.add("send", {"to": "Zoë ☃", "n": [1, [], {}]}, id="invoice-7", **EVERYTHING)
@@ -78,8 +89,7 @@ async def test_a_node_worker_runs_corral_jobs_in_order(meeting: Meeting) -> None
     for opts in ({"priority": 9}, {}, {"priority": 2}, {"lifo": True}, {"id": "mine"}, {"priority": 2}):
         await meeting.queue.add("send", **opts)
     async with meeting.node_works() as worker:
-        await meeting.ended(6)
-        seen = await meeting.node("seen", handle=worker)
+        seen = await node_has_seen(meeting, worker, 6)
     assert seen["completed"] == ["4", "2", "mine", "3", "6", "1"]
     assert seen["errors"] == []
 
@@ -129,16 +139,9 @@ async def test_removal_as_corral_asked(meeting: Meeting, policy: Any, kept: int)
     async with meeting.node_works() as worker:
         for _ in range(4):
             await meeting.queue.add("send", remove_on_complete=policy)
-        await _seen(meeting, worker, 4)
+        await node_has_seen(meeting, worker, 4)
     assert (await meeting.inspector.counts())[JobState.COMPLETED] == kept
     assert (await meeting.inspector.job("1") is None) == (kept < 4)
-
-
-async def _seen(meeting: Meeting, worker: str, count: int) -> None:
-    async def enough() -> bool:
-        return len((await meeting.node("seen", handle=worker))["completed"]) == count
-
-    await until(enough, f"Node has completed {count} jobs")
 
 
 async def test_a_duplicate_id_is_one_job_whoever_adds_it(meeting: Meeting) -> None:
@@ -156,7 +159,6 @@ async def test_a_duplicate_id_is_one_job_whoever_adds_it(meeting: Meeting) -> No
 async def test_a_bulk_of_ours(meeting: Meeting) -> None:
     async with meeting.node_works(concurrency=20) as worker:
         ids = await meeting.queue.add_many([("send", {"n": n}) for n in range(300)])
-        await meeting.ended(300)
-        seen = await meeting.node("seen", handle=worker)
+        seen = await node_has_seen(meeting, worker, 300)
     assert sorted(seen["completed"]) == sorted(ids)
     assert len(set(ids)) == 300
