@@ -48,7 +48,11 @@ def _processors(json: bool, stream: TextIO) -> list[Processor]:
 def logger(part: str, **fields: Any) -> FilteringBoundLogger:
     """A logger for one part of the house; `fields` are on each of its lines.
 
+    Where nobody has configured logs, warnings and worse go to stderr: stdout is the program's own.
+
     >>> log = logger("worker", queue="mail")
     """
+    if not structlog.is_configured():
+        configure(level="warning", cache=False)
     bound: FilteringBoundLogger = structlog.get_logger(part=part, **fields)
     return bound
