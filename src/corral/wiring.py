@@ -8,7 +8,12 @@ from corral.core.desk import Desk, Stories
 from corral.core.ports import Broker, EventLog, Inspector, Operator, Reporter
 from corral.errors import UnknownRoom
 from corral.store.connect import Store
-from corral.wire import bullmq, streams
+from corral.wire import bridgemq, bullmq, streams
+from corral.wire.bridgemq.broker import BridgemqBroker
+from corral.wire.bridgemq.events import BridgemqEventLog
+from corral.wire.bridgemq.inspector import BridgemqInspector, bridgemq_queues
+from corral.wire.bridgemq.operator import BridgemqOperator
+from corral.wire.bridgemq.reporter import BridgemqReporter
 from corral.wire.bullmq.broker import BullmqBroker
 from corral.wire.bullmq.events import BullmqEventLog
 from corral.wire.bullmq.inspector import BullmqInspector, bullmq_queues
@@ -74,6 +79,19 @@ ROOMS: dict[str, Room] = {
         queues=streams_queues,
         desk=StreamsDesk,
         stories=StreamsStories,
+    ),
+    bridgemq.NAME: Room(
+        name=bridgemq.NAME,
+        capabilities=bridgemq.CAPABILITIES,
+        extras=bridgemq.EXTRAS,
+        default_queue=bridgemq.DEFAULT_QUEUE,
+        default_namespace=bridgemq.DEFAULT_NAMESPACE,
+        broker=BridgemqBroker,
+        reporter=BridgemqReporter,
+        events=BridgemqEventLog,
+        inspector=BridgemqInspector,
+        operator=BridgemqOperator,
+        queues=bridgemq_queues,
     ),
 }
 

@@ -15,7 +15,7 @@ from corral.store.connect import Store
 from corral.wire.place import Place
 from corral.wiring import ROOMS, Room
 
-JOB_NAMES = {"bullmq": "work", "streams": "embed"}
+JOB_NAMES = {"bullmq": "work", "streams": "embed", "bridgemq": "work"}
 
 
 def now_ms() -> int:
