@@ -22,15 +22,18 @@ def configure(
     if level.lower() not in LEVELS:
         raise ValueError(f"log level {level!r} is unknown; use one of {', '.join(LEVELS)}")
     stream = stream or sys.stderr
-    if json is None:
-        json = not stream.isatty()
+    _configure_own(LEVELS[level.lower()], json, stream, cache)
+    logging.basicConfig(level=LEVELS[level.lower()], stream=stream)
+
+
+def _configure_own(level: int, json: bool | None, stream: TextIO, cache: bool) -> None:
+    """Corral's own lines alone; the standard library's `logging` stays as the program left it."""
     structlog.configure(
-        processors=_processors(json, stream),
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level.lower()]),
+        processors=_processors(not stream.isatty() if json is None else json, stream),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=cache,
     )
-    logging.basicConfig(level=LEVELS[level.lower()], stream=stream)
 
 
 def _processors(json: bool, stream: TextIO) -> list[Processor]:
@@ -53,6 +56,6 @@ def logger(part: str, **fields: Any) -> FilteringBoundLogger:
     >>> log = logger("worker", queue="mail")
     """
     if not structlog.is_configured():
-        configure(level="warning", cache=False)
+        _configure_own(LEVELS["warning"], None, sys.stderr, cache=False)
     bound: FilteringBoundLogger = structlog.get_logger(part=part, **fields)
     return bound
