@@ -253,6 +253,10 @@ class Twins:
 
     # -- operating -------------------------------------------------------------------------------------------
 
+    async def node_queue(self, method: str, *args: Any) -> Any:
+        """What a method of Node's Queue gives, on Node's side alone."""
+        return await self._node("queue", handle="node-queue", method=method, args=list(args))
+
     async def pause(self) -> None:
         await self._node("queue", handle="node-queue", method="pause")
         await self.operator.pause()

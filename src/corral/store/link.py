@@ -63,6 +63,15 @@ class Link:
                 raise answer
         return answers
 
+    async def transact(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """The answers to several commands that run as one; the first that failed is raised."""
+        # they leave in one piece, so no other call of this connection gets between MULTI and EXEC
+        answers: list[Any] = (await self.pipe([("MULTI",), *commands, ("EXEC",)]))[-1]
+        for answer in answers:
+            if isinstance(answer, Answer):
+                raise fault_of_text(str(answer), self._dialled)
+        return answers
+
     def hang_up(self) -> None:
         """Close the connection; the next call dials again."""
         wire, self._wire = self._wire, None

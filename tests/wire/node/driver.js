@@ -202,3 +202,27 @@ async function handle(text) {
 }
 
 readline.createInterface({ input: process.stdin }).on('line', handle).on('close', () => process.exit(0));
+
+// -- flows and schedulers ------------------------------------------------------------------------------------
+
+const { FlowProducer } = require(path.join(modules, 'bullmq'));
+
+function shownTree(node) {
+  return node && { job: shown(node.job), children: (node.children || []).map(shownTree) };
+}
+
+Object.assign(operations, {
+  async openFlows({ handle, prefix, url }) {
+    const flows = new FlowProducer({ prefix, connection: connection(url) });
+    await keep(handle, flows).waitUntilReady();
+  },
+  async addFlow({ flows, flow }) {
+    return shownTree(await object(flows).add(flow));
+  },
+  async addFlows({ flows, many }) {
+    return (await object(flows).addBulk(many)).map(shownTree);
+  },
+  async getFlow({ flows, opts }) {
+    return shownTree(await object(flows).getFlow(opts));
+  },
+});

@@ -18,5 +18,11 @@ CAPABILITIES = frozenset(
         Capability.RATE_LIMIT,
     }
 )
-EXTRAS: frozenset[str] = frozenset({"timestamp", "stackTraceLimit", "sizeLimit", "telemetry"})
+EXTRAS: frozenset[str] = frozenset(
+    {
+        *("timestamp", "stackTraceLimit", "sizeLimit", "telemetry", "deduplication", "parent"),
+        *("failParentOnFailure", "continueParentOnFailure"),
+        *("ignoreDependencyOnFailure", "removeDependencyOnFailure"),
+    }
+)
 """Options only this contract knows, in its own words; they reach `JobOptions.extra`."""

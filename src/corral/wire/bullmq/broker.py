@@ -11,30 +11,14 @@ from corral.core.batch import encode_all
 from corral.core.job import Claim, Job, JobState
 from corral.core.outcome import AlreadyMoved, Settlement
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
-from corral.errors import (
-    FailedChildren,
-    JobMissing,
-    LockMissing,
-    LockStolen,
-    NotActive,
-    PendingChildren,
-    SettleError,
-    SettleFault,
-)
-from corral.store.scripts import Scripts
+from corral.errors import Refused, SettleError
 from corral.wire.bullmq import codec
+from corral.wire.bullmq.bound import SCRIPTS as SCRIPTS
+from corral.wire.bullmq.codes import ERRORS as ERRORS
+from corral.wire.bullmq.codes import refusal
 from corral.wire.bullmq.keys import Keys
 from corral.wire.place import Place
 
-ERRORS: dict[int, type[SettleError]] = {
-    -1: JobMissing,
-    -2: LockMissing,
-    -3: NotActive,
-    -4: PendingChildren,
-    -6: LockStolen,
-    -9: FailedChildren,
-    -99: SettleFault,
-}
 LONGEST_BLOCK_S = 5.0
 SHORTEST_BLOCK_S = 0.001
 MOST_BYTES = 4 * 1024 * 1024
@@ -42,8 +26,6 @@ MOST_BYTES = 4 * 1024 * 1024
 MOST_ROWS = 500
 GIVEN_UP_MS = 600_000
 """How long a lost trip may still be on its way."""
-
-SCRIPTS = Scripts("corral.wire.bullmq")
 
 pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
@@ -73,12 +55,22 @@ class BullmqBroker:
     # -- in ---------------------------------------------------------------------------------------------
 
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
-        rows = encode_all(jobs, codec.encode_job)
         ids: list[str] = []
-        for batch in _bounded(rows):
-            answer = await self._store.run(SCRIPTS["submit"], self._keys.fixed, (pack(batch),))
-            ids += [job_id.decode() for job_id in answer]
+        for position, answer in enumerate(await self.submit_each(jobs)):
+            if isinstance(answer, Refused):
+                answer.position = position
+                raise answer
+            ids.append(answer)
         return ids
+
+    async def submit_each(self, jobs: Sequence[Job]) -> list[str | Refused]:
+        """For each job its id, or why it was not added while the others were: its parent."""
+        rows = encode_all(jobs, codec.encode_job)
+        answers: list[str | Refused] = []
+        for batch in bounded(rows):
+            found = await self._store.run(SCRIPTS["submit"], self._keys.fixed, submit_args(batch))
+            answers += [decode_id(answer, row) for answer, row in zip(found, batch, strict=True)]
+        return answers
 
     # -- out --------------------------------------------------------------------------------------------
 
@@ -100,7 +92,8 @@ class BullmqBroker:
             (*keys.fixed, *[keys.lock(row[0]) for row in rows]),
             (now, receipt, place.profile.lock_ms, want, pack(rows), *self._tail),
         )
-        self._unanswered = None
+        if want:
+            self._unanswered = None
         for index, code, text in refused:
             position = positions[index - 1]
             job_id = settlements[position].claim.job.id
@@ -182,9 +175,20 @@ class BullmqBroker:
         await self._line.hang_up()
 
 
-def _bounded(rows: list[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
+def submit_args(rows: list[codec.Row]) -> tuple[bytes, int | str]:
+    """What the submit script is given besides keys."""
+    has_parents = any(len(row) > 8 and row[9] for row in rows)
+    return pack(rows), 1 if has_parents else ""
+
+
+def decode_id(answer: bytes | int, row: codec.Row) -> str | Refused:
+    """What the submit script answered for a row: the job's id, or why it was refused."""
+    return refusal(answer, row[0], row[9][0]) if isinstance(answer, int) else answer.decode()
+
+
+def bounded(rows: list[codec.Row]) -> list[list[codec.Row]]:
     """The rows in batches limited by count and bytes."""
-    batches: list[list[tuple[Any, ...]]] = []
+    batches: list[list[codec.Row]] = []
     size = MOST_BYTES
     for row in rows:
         length = len(row[2]) + len(row[3])

@@ -1,14 +1,14 @@
 """Jobs and events to and from BullMQ's wire format."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from corral.core import payload
 from corral.core.event import EventKind, JobEvent
-from corral.core.job import Backoff, Claim, Job, JobOptions, JobState, Keep
+from corral.core.job import Claim, Job, JobState, Keep
 from corral.core.outcome import (
     AlreadyMoved,
     Cancelled,
@@ -22,17 +22,8 @@ from corral.core.outcome import (
     WaitingChildren,
 )
 from corral.core.ports import Profile
-from corral.errors import SettleFault
-
-SHORT_NAMES = {
-    "deduplication": "de",
-    "failParentOnFailure": "fpof",
-    "continueParentOnFailure": "cpof",
-    "ignoreDependencyOnFailure": "idof",
-    "keepLogs": "kl",
-    "removeDependencyOnFailure": "rdof",
-}
-LONG_NAMES = {short: long for long, short in SHORT_NAMES.items()}
+from corral.errors import PayloadTooLarge
+from corral.wire.bullmq.options import decode_options, deduplication_of, encode_options, parent_of
 
 STATES = {
     "wait": JobState.WAITING,
@@ -50,123 +41,39 @@ RECENT_MS = 1000
 """A job that ran no longer than this still lies near the head of the active list."""
 
 
-# -- options ------------------------------------------------------------------------------------------------
-
-
-def encode_options(options: JobOptions, job_id: str) -> dict[str, Any]:
-    """The options as they stand in a job's `opts` field."""
-    wire: dict[str, Any] = {"attempts": options.attempts}
-    if options.backoff is not None:
-        wire["backoff"] = _encode_backoff(options.backoff)
-    if options.delay:
-        wire["delay"] = options.delay
-    if options.priority:
-        wire["priority"] = options.priority
-    if options.lifo:
-        wire["lifo"] = True
-    if job_id:
-        wire["jobId"] = job_id
-    if options.keep_logs is not None:
-        wire["kl"] = options.keep_logs
-    if options.keep_completed is not None:
-        wire["removeOnComplete"] = _encode_keep(options.keep_completed)
-    if options.keep_dead is not None:
-        wire["removeOnFail"] = _encode_keep(options.keep_dead)
-    for name, value in options.extra.items():
-        if name == "telemetry":
-            wire.update(_encode_telemetry(value))
-        else:
-            wire[SHORT_NAMES.get(name, name)] = value
-    return wire
-
-
-def _encode_backoff(backoff: Backoff) -> dict[str, Any]:
-    wire: dict[str, Any] = {"type": backoff.kind, "delay": backoff.delay}
-    if backoff.jitter:
-        wire["jitter"] = backoff.jitter
-    return wire
-
-
-def _encode_keep(keep: Keep) -> bool | int | dict[str, int]:
-    if keep.age is not None:
-        return {"age": keep.age} if keep.count is None else {"age": keep.age, "count": keep.count}
-    if keep.count is None:
-        return False
-    return True if keep.count == 0 else keep.count
-
-
-def _encode_telemetry(telemetry: Mapping[str, Any]) -> dict[str, Any]:
-    names = {"metadata": "tm", "omitContext": "omc"}
-    return {names[name]: value for name, value in telemetry.items() if name in names}
-
-
-@lru_cache(maxsize=4096)
-def decode_options(raw: bytes) -> JobOptions:
-    """The options in a job's `opts` field; jobs of one kind share them, so they are read once."""
-    wire = payload.decode(raw)
-    if not isinstance(wire, dict):
-        wire = {}
-    backoff = wire.pop("backoff", None)
-    extra = {LONG_NAMES.get(name, name): value for name, value in wire.items() if name not in _OWN_OPTIONS}
-    return JobOptions(
-        priority=_number(wire.get("priority")),
-        delay=_number(wire.get("delay")),
-        attempts=_number(wire.get("attempts")),
-        backoff=_decode_backoff(backoff),
-        keep_completed=_decode_keep(wire.get("removeOnComplete")),
-        keep_dead=_decode_keep(wire.get("removeOnFail")),
-        lifo=bool(wire.get("lifo")),
-        keep_logs=wire.get("kl") or None,
-        extra=extra,
-    )
-
-
-_OWN_OPTIONS = frozenset(
-    {"priority", "delay", "attempts", "removeOnComplete", "removeOnFail", "lifo", "kl", "jobId"}
-)
-
-
-def _number(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) else 0
-
-
-def _decode_backoff(wire: Any) -> Backoff | None:
-    if isinstance(wire, int | float) and not isinstance(wire, bool):
-        return Backoff("fixed", int(wire))
-    if not isinstance(wire, dict):
-        return None
-    return Backoff(
-        str(wire.get("type", "fixed")), _number(wire.get("delay")), float(wire.get("jitter") or 0.0)
-    )
-
-
-def _decode_keep(wire: Any) -> Keep | None:
-    match wire:
-        case None:
-            return None
-        case bool():
-            return Keep(count=0) if wire else Keep()
-        case int() | float():
-            return Keep(count=int(wire)) if wire >= 0 else Keep()
-        case dict():
-            return Keep(count=wire.get("count"), age=wire.get("age"))
-    return None
-
-
 # -- jobs ---------------------------------------------------------------------------------------------------
 
 
-def encode_job(job: Job) -> tuple[str, str, bytes, bytes, int, int, int, bool]:
+Row = tuple[Any, ...]
+"""A job for the submit script, whose header names the columns; a plain job has the first eight alone."""
+
+
+def encode_job(job: Job) -> Row:
     """A row for the submit script; refuses what is too large."""
     options = job.options
     data = payload.encode(job.data, "data")
-    opts = _encoded_options(options, job.id)
+    opts = payload.encode(encode_options(options, job.id), "options")
     payload.check_size(data, opts)
-    return (job.id, job.name, data, opts, job.created_at, options.delay, options.priority, options.lifo)
+    row = (job.id, job.name, data, opts, job.created_at, options.delay, options.priority, options.lifo)
+    return _with_bonds(row, options.extra) if options.extra else row
 
 
-def _encoded_options(options: JobOptions, job_id: str) -> bytes:
-    return payload.encode(encode_options(options, job_id), "options")
+def encode_node(job: Job, given_id: str, has_children: bool) -> Row:
+    """A row for a job of a flow; `given_id` is what its producer called it, its own id may be made up."""
+    row = encode_job(replace(job, id=given_id))
+    bonds = row[8:] or (False, False)
+    return (job.id, *row[1:8], *bonds[:2], has_children)
+
+
+def _with_bonds(row: Row, extra: Mapping[str, Any]) -> Row:
+    limit = extra.get("sizeLimit")
+    if limit and len(row[2]) > limit:
+        raise PayloadTooLarge(f"the data of job {row[1]!r} has {len(row[2])} bytes; its sizeLimit is {limit}")
+    created = extra.get("timestamp") or row[4]
+    deduplication, parent = deduplication_of(extra), parent_of(extra)
+    if deduplication is None and parent is None:
+        return (*row[:4], created, *row[5:])
+    return (*row[:4], created, *row[5:], deduplication or False, parent or False)
 
 
 def decode_job(
@@ -234,15 +141,21 @@ def encode_settlement(settlement: Settlement, profile: Profile) -> tuple[Any, ..
     options = job.options
     started = job.started_at
     recent = started is not None and at - started < RECENT_MS
+    has_bonds = bool(job.extra) or not _is_numbered(job.id)
     # the usual case first: this runs once for every job
     if type(outcome) is Completed:
         count, age = _kept(options.keep_completed, profile.keep_completed)
         return (job.id, claim.receipt, "completed", str(at), job.attempt + 1, outcome.result, count, age, b"",
-                options.attempts, 0, options.lifo, recent)
+                options.attempts, 0, options.lifo, recent, has_bonds)
     verb, value, delay, trace = _failure(outcome, job)
     count, age = _kept(options.keep_dead, profile.keep_dead)
     return (job.id, claim.receipt, verb, str(at), job.attempt + 1, value, count, age, trace,
-            options.attempts, delay, options.lifo, recent)
+            options.attempts, delay, options.lifo, recent, has_bonds)
+
+
+def _is_numbered(job_id: str) -> bool:
+    """Is this an id the server gave? Only a job whose id was given can get a parent while it runs."""
+    return job_id.isdigit() and job_id[0] != "0" and len(job_id) < 16 and job_id.isascii()
 
 
 def _failure(outcome: Outcome, job: Job) -> tuple[str, str, int, bytes]:
@@ -260,8 +173,10 @@ def _failure(outcome: Outcome, job: Job) -> tuple[str, str, int, bytes]:
             return "postponed", "", delay, b""
         case Released():
             return "released", "", 0, b""
-        case Completed() | WaitingChildren() | AlreadyMoved():
-            raise SettleFault(job.id, f"cannot settle {type(outcome).__name__} here")
+        case WaitingChildren():
+            return "waiting-children", "", 0, b""
+        case Completed() | AlreadyMoved():
+            raise AssertionError(f"{type(outcome).__name__} is no failure")
 
 
 def _traces(job: Job, trace: str) -> bytes:

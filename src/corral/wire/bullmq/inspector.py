@@ -1,38 +1,33 @@
 """The BullMQ room's Inspector: reads."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from corral.core.job import Job, JobState
 from corral.core.ports import WorkerInfo
 from corral.store.connect import Store
 from corral.wire.bullmq import codec
-from corral.wire.bullmq.broker import SCRIPTS
-from corral.wire.bullmq.keys import Keys
-from corral.wire.place import Place
+from corral.wire.bullmq.children import ChildReads
+from corral.wire.bullmq.reads import Reads
 
 
-class BullmqInspector:
-    """Counts, jobs, logs and workers of one queue."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._keys = Keys(place.namespace, place.queue)
+class BullmqInspector(Reads, ChildReads):
+    """Counts, jobs, logs and workers of one queue; and what this contract alone knows."""
 
     async def counts(self) -> dict[JobState, int]:
         part = self._keys.part
-        wait, paused, prioritized, delayed, active, completed, failed = await self._place.store.pipe(
-            [
-                ("LLEN", part("wait")),
-                ("LLEN", part("paused")),
-                ("ZCARD", part("prioritized")),
-                ("ZCARD", part("delayed")),
-                ("LLEN", part("active")),
-                ("ZCARD", part("completed")),
-                ("ZCARD", part("failed")),
-            ]
+        wait, paused, prioritized, parents, delayed, active, completed, failed = await self._pipe(
+            ("LLEN", part("wait")),
+            ("LLEN", part("paused")),
+            ("ZCARD", part("prioritized")),
+            ("ZCARD", part("waiting-children")),
+            ("ZCARD", part("delayed")),
+            ("LLEN", part("active")),
+            ("ZCARD", part("completed")),
+            ("ZCARD", part("failed")),
         )
         return {
-            JobState.WAITING: wait + paused + prioritized,
+            JobState.WAITING: wait + paused + prioritized + parents,
             JobState.DELAYED: delayed,
             JobState.ACTIVE: active,
             JobState.COMPLETED: completed,
@@ -47,21 +42,20 @@ class BullmqInspector:
         part, end = self._keys.part, start + count - 1
         match state:
             case JobState.WAITING:
-                paused, wait, prioritized = await self._place.store.pipe(
-                    [
-                        ("LRANGE", part("paused"), -end - 1, -1),
-                        ("LRANGE", part("wait"), -end - 1, -1),
-                        ("ZRANGE", part("prioritized"), 0, end),
-                    ]
+                paused, wait, prioritized, parents = await self._pipe(
+                    ("LRANGE", part("paused"), -end - 1, -1),
+                    ("LRANGE", part("wait"), -end - 1, -1),
+                    ("ZRANGE", part("prioritized"), 0, end),
+                    ("ZRANGE", part("waiting-children"), 0, end),
                 )
-                return [*reversed(wait), *reversed(paused), *prioritized][start : end + 1]
+                return [*reversed(wait), *reversed(paused), *prioritized, *parents][start : end + 1]
             case JobState.ACTIVE:
-                return list(await self._place.store.call("LRANGE", part("active"), start, end))
+                return list(await self._store.call("LRANGE", part("active"), start, end))
             case JobState.DELAYED:
-                return list(await self._place.store.call("ZRANGE", part("delayed"), start, end))
+                return list(await self._store.call("ZRANGE", part("delayed"), start, end))
             case JobState.COMPLETED | JobState.DEAD:
                 name = "completed" if state is JobState.COMPLETED else "failed"
-                return list(await self._place.store.call("ZREVRANGE", part(name), start, end))
+                return list(await self._store.call("ZREVRANGE", part(name), start, end))
             case JobState.CANCELLED:
                 return []
 
@@ -69,18 +63,23 @@ class BullmqInspector:
         found = await self._read([job_id])
         return found[0] if found else None
 
+    async def jobs_by_id(self, job_ids: Sequence[str]) -> list[Job | None]:
+        """These jobs with their states, in order; None where one is gone."""
+        there = {job.id: job for job in await self._read(list(job_ids))} if job_ids else {}
+        return [there.get(job_id) for job_id in job_ids]
+
     async def _read(self, ids: list[Any]) -> list[Job]:
-        rows = await self._place.store.run(SCRIPTS["state"], self._keys.fixed, ids)
+        rows = await self._run("state", *ids)
         queue = self._place.queue
         return [codec.decode_job(row[0], row[1], queue, codec.STATES.get(row[2].decode())) for row in rows]
 
     async def logs(self, job_id: str, start: int = 0, count: int = 1000) -> list[str]:
-        lines = await self._place.store.call("LRANGE", self._keys.logs(job_id), start, start + count - 1)
+        lines = await self._store.call("LRANGE", self._keys.logs(job_id), start, start + count - 1)
         return [line.decode("utf-8", "replace") for line in lines]
 
     async def workers(self) -> list[WorkerInfo]:
         unnamed = self._keys.connection_name()
-        listing = (await self._place.store.call("CLIENT", "LIST")).decode("utf-8", "replace")
+        listing = (await self._store.call("CLIENT", "LIST")).decode("utf-8", "replace")
         found = []
         for line in listing.splitlines():
             client = dict(field.partition("=")[::2] for field in line.split(" "))
@@ -89,9 +88,6 @@ class BullmqInspector:
                 shown = name[len(unnamed) + 3 :]
                 found.append(WorkerInfo(name=shown, address=client.get("addr"), extra=client))
         return found
-
-    async def is_paused(self) -> bool:
-        return bool(await self._place.store.call("HEXISTS", self._keys.part("meta"), "paused"))
 
 
 async def bullmq_queues(store: Store, namespace: str) -> list[str]:

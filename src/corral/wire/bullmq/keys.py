@@ -19,6 +19,8 @@ FIXED = (
     "events",
     "pc",
     "cancelling",
+    "waiting-children",
+    "repeat",
 )
 """The parts every script declares, in this order; `cancelling` is ours, the rest is the contract's."""
 
@@ -48,6 +50,17 @@ class Keys:
 
     def logs(self, job_id: str) -> str:
         return f"{self.prefix}{job_id}:logs"
+
+    def deduplication(self, text: str) -> str:
+        return f"{self.prefix}de:{text}"
+
+    def scheduler(self, scheduler_id: str) -> str:
+        return f"{self.prefix}repeat:{scheduler_id}"
+
+    def children(self, job_id: str) -> tuple[str, str, str, str]:
+        """Where a parent's children are: completed, not ended, failed and ignored, failed and fatal."""
+        job = self.job(job_id)
+        return f"{job}:processed", f"{job}:dependencies", f"{job}:failed", f"{job}:unsuccessful"
 
     def connection_name(self, worker: str = "") -> str:
         """What a worker's blocking connection is called, so that tools can list workers."""

@@ -6,7 +6,8 @@ from corral.core import payload
 from corral.core.job import Claim
 from corral.errors import InvalidOptions
 from corral.store.scripts import Script
-from corral.wire.bullmq.broker import ERRORS, SCRIPTS
+from corral.wire.bullmq.broker import SCRIPTS
+from corral.wire.bullmq.codes import ERRORS
 from corral.wire.bullmq.keys import Keys
 from corral.wire.place import Place
 

@@ -2,7 +2,6 @@
 -- KEYS     keys.fixed
 -- ARGV     id, …
 -- Returns  [id, …] that were removed or whose holder will be asked
--- use queue
 -- use removal
 local state = queue_state()
 local done = {}
@@ -12,7 +11,7 @@ for _, id in ipairs(ARGV) do
     if call("EXISTS", job .. ":lock") == 1 then
       call("SADD", CANCELLING, id)
       done[#done + 1] = id
-    elseif remove_job(id, state) then
+    elseif remove_free(id, state, true) == 1 then
       done[#done + 1] = id
     end
   end

@@ -3,6 +3,20 @@
 -- ARGV[1]  msgpack [[id, is lifo], …]
 -- Returns  [id, …] that were put back
 -- use queue
+
+-- Its parent waits for it again.
+local function ask_again(job, previous)
+  local parent = call("HGET", job, "parentKey")
+  if not parent or parent == "" or call("EXISTS", parent) == 0 then return end
+  local was_told
+  if previous == "failed" then
+    was_told = call("ZREM", parent .. ":unsuccessful", job)
+  else
+    was_told = call("HDEL", parent .. ":processed", job)
+  end
+  if was_told == 1 then call("SADD", parent .. ":dependencies", job) end
+end
+
 local state = queue_state()
 local done = {}
 for _, row in ipairs(cmsgpack.unpack(ARGV[1])) do
@@ -20,6 +34,7 @@ for _, row in ipairs(cmsgpack.unpack(ARGV[1])) do
     call("HDEL", job, "finishedOn", "processedOn", field)
     call(row[2] and "RPUSH" or "LPUSH", state.target, id)
     wake(is_blocked(state))
+    ask_again(job, previous)
     call("XADD", EVENTS, "MAXLEN", "~", kept_events(state), "*", "event", "waiting", "jobId", id,
          "prev", previous)
     done[#done + 1] = id

@@ -4,12 +4,15 @@
 --   prioritized    ZSET   id by priority * 2^32 + pc             stalled            SET   suspects of the last sweep
 --   delayed        ZSET   id by due ms * 4096 + n                marker             ZSET  "0" wake now, "1" wake at ms
 --   active         LIST   ids, last claimed at the left end      events             STREAM
+--   repeat         ZSET   scheduler id by next ms                waiting-children   ZSET  id by ms
 --   <id>           HASH   the job            <id>:lock  STRING receipt            <id>:logs  LIST
+--   de:<text>      STRING the job that stands for this text      repeat:<scheduler id>      HASH
 local call = redis.call
 local WAIT, PAUSED, PRIORITIZED, DELAYED, ACTIVE, COMPLETED, FAILED, STALLED, STALLED_CHECK,
-      LIMITER, META, ID, MARKER, EVENTS, PRIORITY_COUNTER, CANCELLING = unpack(KEYS, 1, 16)
+      LIMITER, META, ID, MARKER, EVENTS, PRIORITY_COUNTER, CANCELLING, WAITING_CHILDREN,
+      REPEAT = unpack(KEYS, 1, 18)
 local PREFIX = string.sub(META, 1, -5)
-local FIXED = 16
+local FIXED = 18
 
 -- What meta says of the queue: where new work goes, and whether a waiting worker may be woken.
 local function queue_state()
@@ -22,6 +25,7 @@ local function queue_state()
     kept_events = row[5],
   }
   state.target = state.paused and PAUSED or WAIT
+  state.active, state.meta = ACTIVE, META
   state.leaving = 0 -- settled jobs that are still listed as active
   return state
 end
@@ -29,14 +33,14 @@ end
 -- Is the queue paused, or as busy as it may be?
 local function is_blocked(state)
   if state.paused then return true end
-  return state.concurrency ~= nil and call("LLEN", ACTIVE) - state.leaving >= state.concurrency
+  return state.concurrency ~= nil and call("LLEN", state.active) - state.leaving >= state.concurrency
 end
 
 -- How many events are kept; the default is written down, as every client of this contract does.
 local function kept_events(state)
   if not state.kept_events then
     state.kept_events = "10000"
-    call("HSET", META, "opts.maxLenEvents", state.kept_events)
+    call("HSET", state.meta, "opts.maxLenEvents", state.kept_events)
   end
   return state.kept_events
 end

@@ -1,8 +1,11 @@
 -- Write down how claimed jobs ended. A row is
 -- [id, receipt, verb, at ms, attempts made, value, kept count (-1 all), kept seconds or false,
---  trace or "", attempts allowed, delay ms, is lifo, is recent]
+--  trace or "", attempts allowed, delay ms, is lifo, is recent, may be bound to others]
+-- The value of a job that waits for its children is the key of the one it waits for, or "" for all of them.
 -- use promotion
 -- use leaving
+-- use deduplication
+-- use family
 
 local METRICS = {completed = "metrics:completed", failed = "metrics:failed"}
 
@@ -24,7 +27,7 @@ local function collect_metrics(verb, points, at)
 end
 
 -- Drop finished jobs past their count or age, at most 500 a call: the rest goes with the next.
-local function evict(set, kept_count, kept_seconds, at)
+local function evict(set, kept_count, kept_seconds, at, state)
   local ids = {}
   if kept_seconds then
     ids = call("ZRANGEBYSCORE", set, "-inf", at - kept_seconds * 1000, "LIMIT", 0, 500)
@@ -37,8 +40,26 @@ local function evict(set, kept_count, kept_seconds, at)
     end
   end
   if #ids == 0 then return end
-  for _, id in ipairs(ids) do remove_keys(PREFIX .. id) end
+  for i = #ids, 1, -1 do
+    local job = PREFIX .. ids[i]
+    -- no parent waits for a completed child any more; for a failed one it may, where no policy says else
+    if set == FAILED then family_of(state).forget_child(job) end
+    remove_keys(job)
+  end
   call("ZREM", set, unpack(ids))
+end
+
+-- The finished sets take their new members, and are trimmed by the policy of the last that came.
+local function enter_finished(finished, row, state)
+  for verb, set in pairs({completed = COMPLETED, failed = FAILED}) do
+    if #finished[verb] > 0 then
+      call("ZADD", set, unpack(finished[verb]))
+      finished[verb] = {}
+    end
+  end
+  if row[7] > 0 or (row[8] and row[7] ~= 0) then
+    evict(row[3] == "completed" and COMPLETED or FAILED, row[7], row[8], row[4], state)
+  end
 end
 
 -- The members of active, where the batch is so much of them that one pass beats a search for each.
@@ -56,11 +77,40 @@ local function leave_active(row, present)
   return call("LREM", ACTIVE, row[13] and 1 or -1, row[1]) == 1
 end
 
-local function finish(row, job, finished, points)
+-- Who the parent is, and what the child's failure shall mean to it.
+local function read_link(key, text)
+  local fine, link = pcall(cjson.decode, text or "")
+  if fine and type(link) == "table" and link.queueKey and link.id then
+    return link.queueKey .. ":", link.id, link
+  end
+  local prefix, id = split_key(key)
+  return prefix, id, {}
+end
+
+-- A job has ended: let others be added that it stood for, and tell its parent; the parent's key, if it has one.
+local function tell_others(row, job, state, finished)
+  local at, value = row[4], row[6]
+  local bonds = call("HMGET", job, "parentKey", "parent", "deid")
+  if bonds[3] then stop_standing(bonds[3], row[1]) end
+  if not bonds[1] or bonds[1] == "" then return nil end
+  -- the parent may be one of those that ended just before
+  if state.last_ended then enter_finished(finished, state.last_ended, state) end
+  local prefix, id, link = read_link(bonds[1], bonds[2])
+  if row[3] == "completed" then
+    family_of(state).child_completed(prefix, id, job, value, at)
+  else
+    family_of(state).child_failed(prefix, id, link, job, value, at)
+  end
+  return bonds[1]
+end
+
+local function finish(row, job, finished, points, state)
   local id, verb, at, value = row[1], row[3], row[4], row[6]
   local field = verb == "completed" and "returnvalue" or "failedReason"
+  local parent = row[14] and tell_others(row, job, state, finished)
   if row[7] == 0 then
     remove_keys(job)
+    if parent then family_of(state).forget_child(job, parent) end
   elseif verb == "completed" then
     call("HSET", job, "atm", row[5], field, value, "finishedOn", at)
   else
@@ -109,6 +159,11 @@ local function put_off(row, job)
   delay_job(row[1], row[4] + row[11])
 end
 
+local function await_children(row)
+  call("ZADD", WAITING_CHILDREN, row[4], row[1])
+  call("XADD", EVENTS, "*", "event", "waiting-children", "jobId", row[1], "prev", "active")
+end
+
 -- Do any of these jobs lack something, or have children that matter? Two calls answer for the usual batch.
 local function survey(rows)
   local jobs, family = {}, {}
@@ -125,9 +180,21 @@ end
 local function check(row, lock, some_missing, some_family)
   local job = PREFIX .. row[1]
   if some_missing and call("EXISTS", job) == 0 then return -1 end
-  if some_family and row[3] == "completed" then
-    if call("SCARD", job .. ":dependencies") ~= 0 then return -4 end
+  if row[3] == "completed" then
+    if some_family then
+      if call("SCARD", job .. ":dependencies") ~= 0 then return -4 end
+      if call("ZCARD", job .. ":unsuccessful") ~= 0 then return -9 end
+    end
+  elseif row[3] == "waiting-children" then
+    if not some_family then return 1 end
     if call("ZCARD", job .. ":unsuccessful") ~= 0 then return -9 end
+    local pending
+    if row[6] == "" then
+      pending = call("SCARD", job .. ":dependencies")
+    else
+      pending = call("SISMEMBER", job .. ":dependencies", row[6])
+    end
+    if pending == 0 then return 1 end
   end
   if not lock then return -2 end
   return lock == row[2] and 0 or -6
@@ -136,24 +203,13 @@ end
 local function write(row, state, finished, points)
   local job, verb = PREFIX .. row[1], row[3]
   if verb == "completed" or verb == "failed" then
-    finish(row, job, finished, points)
+    finish(row, job, finished, points, state)
   elseif verb == "delayed" or verb == "postponed" then
     put_off(row, job)
+  elseif verb == "waiting-children" then
+    await_children(row)
   else
     requeue(row, job, state)
-  end
-end
-
--- The finished sets take their new members, and are trimmed by the policy of the last that came.
-local function enter_finished(finished, row)
-  for verb, set in pairs({completed = COMPLETED, failed = FAILED}) do
-    if #finished[verb] > 0 then
-      call("ZADD", set, unpack(finished[verb]))
-      finished[verb] = {}
-    end
-  end
-  if row[7] > 0 or (row[8] and row[7] ~= 0) then
-    evict(row[3] == "completed" and COMPLETED or FAILED, row[7], row[8], row[4])
   end
 end
 
@@ -164,7 +220,7 @@ local function settle_all(rows, state, points)
   local locks = call("MGET", unpack(KEYS, FIXED + 1, FIXED + #rows))
   local active, present = read_active(#rows)
   local refused, settled, released, gone = {}, {}, {}, {}
-  local finished, last, ended = {completed = {}, failed = {}}, nil, false
+  local finished, ended = {completed = {}, failed = {}}, false
   for i, row in ipairs(rows) do
     local code, text = check(row, locks[i], some_missing, some_family), ""
     if code == 0 then
@@ -173,14 +229,14 @@ local function settle_all(rows, state, points)
     end
     if code == 0 then
       -- equal policies in a row need one trim at their end, not one each
-      local ends = row[3] == "completed" or row[3] == "failed"
+      local ends, last = row[3] == "completed" or row[3] == "failed", state.last_ended
       if ends and last and (last[3] ~= row[3] or last[7] ~= row[7] or last[8] ~= row[8]) then
-        enter_finished(finished, last)
+        enter_finished(finished, last, state)
       end
       if present then state.leaving = state.leaving + 1 end
       local fine, problem = pcall(write, row, state, finished, points)
       if fine then
-        if ends then last = row end
+        if ends then state.last_ended = row end
         ended = ends
         settled[#settled + 1] = row[1]
         released[#released + 1] = KEYS[FIXED + i]
@@ -196,7 +252,7 @@ local function settle_all(rows, state, points)
     end
     if code ~= 0 then refused[#refused + 1] = {i, code, text} end
   end
-  if last then enter_finished(finished, last) end
+  if state.last_ended then enter_finished(finished, state.last_ended, state) end
   if active then leave_together(active, gone) end
   state.leaving = 0
   if #settled > 0 then

@@ -1,0 +1,37 @@
+-- iterate: make the next job of each scheduler whose job was claimed.
+-- KEYS     keys.fixed
+-- ARGV[1]  now ms
+-- ARGV[2]  msgpack [[scheduler id, id of the claimed job, next ms or false, every ms or false, offset ms,
+--          made (parts/scheduling; its data where the scheduler has none)], …]
+-- Returns  [id or "", …]: "" where the claimed job is not its scheduler's current one, or the scheduler is gone
+-- use scheduling
+local now, state = tonumber(ARGV[1]), queue_state()
+
+local function iterate(row)
+  local scheduler, producer = row[1], row[2]
+  local previous = call("ZSCORE", REPEAT, scheduler)
+  -- asked twice, the second finds another job to be the current one and does nothing
+  if not previous or producer ~= "repeat:" .. scheduler .. ":" .. previous then return "" end
+  local key = REPEAT .. ":" .. scheduler
+  local kept = call("HMGET", key, "name", "data", "every", "startDate", "offset")
+  local due, every = row[3], tonumber(kept[3]) or row[4]
+  if every then due = next_every(tonumber(previous), every, now, tonumber(kept[5]) or row[5], nil) end
+  if not due then return "" end
+  local id = "repeat:" .. scheduler .. ":" .. whole(due)
+  if call("EXISTS", PREFIX .. id) == 1 then
+    call("XADD", EVENTS, "MAXLEN", "~", kept_events(state), "*", "event", "duplicated", "jobId", id)
+    return ""
+  end
+  local made = read_made(scheduler, row[6])
+  made.name, made.data = kept[1] or made.name, kept[2] or made.data
+  call("ZADD", REPEAT, whole(due), scheduler)
+  call("HINCRBY", key, "ic", 1)
+  if made.data ~= "{}" then call("HSET", key, "data", made.data) end
+  make_job(made, due, now, state)
+  call("HSET", PREFIX .. producer, "nrjid", id)
+  return id
+end
+
+local ids = {}
+for i, row in ipairs(cmsgpack.unpack(ARGV[2])) do ids[i] = iterate(row) end
+return ids
