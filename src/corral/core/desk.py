@@ -103,6 +103,8 @@ class Story(Struct, frozen=True, kw_only=True):
     """A piece of a job's story, later than the event that was asked from."""
 
     events: Sequence[Told]
+    position: str
+    """Of the last of these events, or the one that was asked from where there are none."""
     is_there: bool
     """Is the job itself still there?"""
     is_over: bool

@@ -108,12 +108,12 @@ async def _over(hall: Hall, caller: Caller, job_id: str, seconds: float) -> Show
     """The job, if it is over within that time; a client with too many tails is not waited for."""
     if hall.is_stopping or not hall.has_room(caller):
         return None
-    with hall.slot(caller), hall.tails.joined(job_id, headers.BEGINNING) as tail:
+    with hall.slot(caller), hall.tails.joined(job_id, headers.BEGINNING) as outlet:
         try:
             async with asyncio.timeout(seconds):
-                while not tail.has_ended:
-                    await tail.woken.wait()
-                    tail.take()
+                while not outlet.has_ended:
+                    await outlet.woken.wait()
+                    outlet.take()
         except TimeoutError:
             return None
     shown = await hall.ask(hall.desk.show(job_id))

@@ -1,6 +1,7 @@
 """The answer that goes on: a tail's bytes to one client until it ends, goes away, or stops reading."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from starlette.responses import Response
@@ -9,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from corral.gateway import frames
 from corral.gateway.protocol import connection_of
 from corral.gateway.settings import Settings
-from corral.gateway.tails import Tail, Tails
+from corral.gateway.tails import Outlet, Tails
 
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -41,54 +42,71 @@ class TailResponse(Response):
         self._slot = slot
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._slot, self._tails.joined(self._key, self._position) as tail:
-            watching = asyncio.create_task(_watch(receive, tail))
-            try:
-                await self._send_all(tail, send)
-            except TimeoutError:
-                self._cut(scope)
-            finally:
-                watching.cancel()
+        with self._slot, self._tails.joined(self._key, self._position) as outlet:
+            line = Line(self._settings, scope, receive, send)
+            if not await line.stream(outlet, self._hello, lambda: self._tails.look(self._key)):
+                self._tails.cut += 1
 
-    async def _send_all(self, tail: Tail, send: Send) -> None:
-        stall_s = self._settings.stall_s
-        async with asyncio.timeout(stall_s):
-            await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
-            await send({"type": "http.response.body", "body": self._hello, "more_body": True})
-        has_ended = False
-        while not has_ended:
-            await self._news(tail)
-            was_full, has_ended = tail.is_full, tail.has_ended
-            chunk = tail.take()
-            if chunk:
-                async with asyncio.timeout(stall_s):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            if was_full:
-                self._tails.look(tail.key)
-        async with asyncio.timeout(stall_s):
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _news(self, tail: Tail) -> None:
+class Line:
+    """The way to one client of server-sent events."""
+
+    def __init__(self, settings: Settings, scope: Scope, receive: Receive, send: Send) -> None:
+        self._settings = settings
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+
+    async def stream(self, outlet: Outlet, hello: bytes, make_room: Callable[[], None]) -> bool:
+        """Send what comes through the outlet to its end; False where the client did not read and was cut."""
+        watching = asyncio.create_task(self._watch(outlet))
+        try:
+            await self._start(hello)
+            has_ended = False
+            while not has_ended:
+                await self._news(outlet)
+                was_full, has_ended = outlet.is_full, outlet.has_ended
+                chunk = outlet.take()
+                if chunk:
+                    await self._body(chunk)
+                if was_full:
+                    make_room()
+            await self._body(b"", is_last=True)
+        except TimeoutError:
+            self._cut()
+            return False
+        finally:
+            watching.cancel()
+        return True
+
+    async def _watch(self, outlet: Outlet) -> None:
+        """End the outlet when the client has gone."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        outlet.end()
+
+    async def _news(self, outlet: Outlet) -> None:
         """Wait for something to send; after a while a heartbeat is."""
-        if tail.woken.is_set():
+        if outlet.woken.is_set():
             return
         try:
             async with asyncio.timeout(self._settings.heartbeat_s):
-                await tail.woken.wait()
+                await outlet.woken.wait()
         except TimeoutError:
-            tail.push(frames.HEARTBEAT)
+            outlet.push(frames.HEARTBEAT)
 
-    def _cut(self, scope: Scope) -> None:
+    async def _start(self, hello: bytes) -> None:
+        async with asyncio.timeout(self._settings.stall_s):
+            await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        await self._body(hello)
+
+    async def _body(self, chunk: bytes, is_last: bool = False) -> None:
+        async with asyncio.timeout(self._settings.stall_s):
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": not is_last})
+
+    def _cut(self) -> None:
         """The client does not read: tell it, should it ever, and let go."""
-        self._tails.cut += 1
-        connection = connection_of(scope)
+        connection = connection_of(self._scope)
         if connection is not None:
             reason = f"nothing was read for {self._settings.stall_s:g} s; come back with the last id"
             connection.cut(frames.own("gateway.cut", retry_ms=self._settings.retry_ms, reason=reason))
-
-
-async def _watch(receive: Receive, tail: Tail) -> None:
-    """End the tail when the client has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    tail.end()

@@ -37,25 +37,22 @@ class Source(Protocol):
         """Keys about which there may be something new."""
 
 
-class Tail:
-    """One reader of one key: bytes that wait to be sent, and whether there will be more."""
+class Outlet:
+    """Where one client's bytes wait to be sent, and whether there will be more."""
 
-    __slots__ = ("_size", "_waiting", "has_ended", "key", "most_bytes", "over_since", "position", "woken")
+    __slots__ = ("_most_bytes", "_size", "_waiting", "has_ended", "woken")
 
-    def __init__(self, key: str, position: str, most_bytes: int) -> None:
-        self.key = key
-        self.position = position
-        self.most_bytes = most_bytes
-        self.has_ended = False
-        self.over_since: float | None = None
-        self.woken = asyncio.Event()
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
         self._waiting: list[bytes] = []
         self._size = 0
+        self.has_ended = False
+        self.woken = asyncio.Event()
 
     @property
     def is_full(self) -> bool:
-        """Does it hold as much as it may, or is it at its end? Then nothing is read for it."""
-        return self.has_ended or self._size >= self.most_bytes
+        """Does it hold as much as it may, or is it at its end? Then nothing more is read for it."""
+        return self.has_ended or self._size >= self._most_bytes
 
     def push(self, frame: bytes) -> None:
         """One thing more to send."""
@@ -76,6 +73,18 @@ class Tail:
         self._waiting.clear()
         self._size = 0
         return taken
+
+
+class Tail:
+    """One reader of one key, and how far it has read; several may share an outlet."""
+
+    __slots__ = ("key", "outlet", "over_since", "position")
+
+    def __init__(self, key: str, position: str, outlet: Outlet) -> None:
+        self.key = key
+        self.position = position
+        self.outlet = outlet
+        self.over_since: float | None = None
 
 
 class Tails:
@@ -103,28 +112,36 @@ class Tails:
     # -- for readers --------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def joined(self, key: str, position: str) -> Iterator[Tail]:
-        """A tail from that position on, for as long as the block lasts."""
-        tail = self._join(key, position)
+    def joined(self, key: str, position: str) -> Iterator[Outlet]:
+        """What is later than that position, for as long as the block lasts."""
+        outlet = self.outlet()
+        tail = self.join(key, position, outlet)
         try:
-            yield tail
+            yield outlet
         finally:
-            self._leave(tail)
+            self.leave(tail)
 
-    def _join(self, key: str, position: str) -> Tail:
-        tail = Tail(key, position, self._most_bytes)
+    def outlet(self) -> Outlet:
+        """A place for one client's bytes; at its end already where the gateway stops."""
+        outlet = Outlet(self._most_bytes)
         if self._is_stopping:
-            tail.end(self._good_bye())
-            return tail
-        self._readers.setdefault(key, set()).add(tail)
-        self.count += 1
-        self._has_readers.set()
-        self.look(key)
-        if self._is_away:
-            tail.push(_AWAY)
+            outlet.end(self._good_bye())
+        elif self._is_away:
+            outlet.push(_AWAY)
+        return outlet
+
+    def join(self, key: str, position: str, outlet: Outlet) -> Tail:
+        """A tail into that outlet; `leave` must follow."""
+        tail = Tail(key, position, outlet)
+        if not self._is_stopping:
+            self._readers.setdefault(key, set()).add(tail)
+            self.count += 1
+            self._has_readers.set()
+            self.look(key)
         return tail
 
-    def _leave(self, tail: Tail) -> None:
+    def leave(self, tail: Tail) -> None:
+        """Nobody reads this one any more."""
         readers = self._readers.get(tail.key)
         if readers is None or tail not in readers:
             return
@@ -153,8 +170,8 @@ class Tails:
         if self._is_stopping:
             return
         self._is_stopping = True
-        for tail in self._everyone():
-            tail.end(self._good_bye())
+        for outlet in self._outlets():
+            outlet.end(self._good_bye())
 
     async def close(self) -> None:
         """End the works."""
@@ -167,8 +184,8 @@ class Tails:
         reason = "the gateway is stopping; come back"
         return frames.own("gateway.stop", retry_ms=self._retry_ms, reason=reason)
 
-    def _everyone(self) -> list[Tail]:
-        return [tail for readers in self._readers.values() for tail in readers]
+    def _outlets(self) -> set[Outlet]:
+        return {tail.outlet for readers in self._readers.values() for tail in readers}
 
     async def _pump(self) -> None:
         tries = 0
@@ -202,8 +219,9 @@ class Tails:
                 await self._serve([key])
             except StoreRefused as error:
                 logger("gateway").warning("a tail cannot be read", key=key, error=str(error))
+                broken = frames.own("gateway.broken", reason="the server refuses to read these events")
                 for tail in self._readers.get(key, ()):
-                    tail.end(frames.own("gateway.broken", reason="the server refuses to read these events"))
+                    tail.outlet.end(broken)
             except StoreFault:
                 self.look(key)
 
@@ -212,7 +230,7 @@ class Tails:
         for key in keys:
             by_position: dict[str, list[Tail]] = {}
             for tail in self._readers.get(key, ()):
-                if not tail.is_full:
+                if not tail.outlet.is_full:
                     by_position.setdefault(tail.position, []).append(tail)
             groups += [(key, position, tails) for position, tails in by_position.items()]
         if not groups:
@@ -233,20 +251,20 @@ class Tails:
                 "gateway.gap", after=position, first=events[0].id, reason="events in between were trimmed"
             )
             for tail in tails:
-                tail.push(gap)
+                tail.outlet.push(gap)
         if events:
             text = b"".join(map(frames.of_told, events))
             self.told += len(events) * len(tails)
             for tail in tails:
-                tail.position = events[-1].id
+                tail.position = story.position
                 if events[-1].is_last:
-                    tail.end(text)
+                    tail.outlet.end(text)
                 else:
-                    tail.push(text)
+                    tail.outlet.push(text)
         elif not story.is_there:
             gone = frames.own("gateway.expired", reason="the job is gone: it has expired or was removed")
             for tail in tails:
-                tail.end(gone)
+                tail.outlet.end(gone)
         elif story.is_over:
             self._end_untold(tails)
 
@@ -258,7 +276,7 @@ class Tails:
             if tail.over_since is None:
                 tail.over_since = now
             elif now - tail.over_since > UNTOLD_S:
-                tail.end(frames.own("gateway.over", reason="the job is over, and no event tells how"))
+                tail.outlet.end(frames.own("gateway.over", reason="the job is over, and no event tells how"))
 
     # -- the server comes and goes -------------------------------------------------------------------------
 
@@ -266,8 +284,8 @@ class Tails:
         if not self._is_away:
             self._is_away = True
             logger("gateway").warning("tails wait for the server", error=str(error))
-            for tail in self._everyone():
-                tail.push(_AWAY)
+            for outlet in self._outlets():
+                outlet.push(_AWAY)
 
     def _tell_back(self) -> None:
         self._is_away = False
@@ -275,8 +293,8 @@ class Tails:
         if self._listening is not None:
             # it may be waiting long before it dials again
             self._listening.cancel()
-        for tail in self._everyone():
-            tail.push(_BACK)
+        for outlet in self._outlets():
+            outlet.push(_BACK)
 
     # -- where news come from ------------------------------------------------------------------------------
 

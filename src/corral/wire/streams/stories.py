@@ -51,6 +51,7 @@ class StreamsStories:
             stories.append(
                 Story(
                     events=[public.told(entry_id, flat) for entry_id, flat in new],
+                    position=new[-1][0].decode() if new else after,
                     is_there=status is not None,
                     is_over=status is not None and status.decode("utf-8", "replace") in public.OVER,
                     is_cut=is_loose and await self._begins_with(job_id, new[0][0]),
