@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from corral.wiring import ROOMS
 from tests.support.chaos_arena import Arena
+from tests.support.chaos_ledger import ROOMS
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
 
-@pytest.fixture(params=sorted(ROOMS))
+@pytest.fixture(params=ROOMS)
 def room(request: pytest.FixtureRequest) -> str:
     return request.param
 

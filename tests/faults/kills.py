@@ -11,7 +11,7 @@ CONCURRENCY = 8
 LOCK_MS = 600
 RECOVER_MS = 300
 NAP_S = 0.02
-AHEAD = 2 * HANDS * CONCURRENCY
+AHEAD = 4 * HANDS * CONCURRENCY
 """Jobs that are left when a worker is killed: enough that whoever it is holds some of them."""
 DRAIN_S = 60.0
 

@@ -19,7 +19,7 @@ SHORT = {"lock_ms": LOCK_MS, "recover_ms": LOCK_MS // 4, "max_stalls": 1_000_000
 async def freeze_with_work(arena: Arena, hand: Hand) -> None:
     """Stop the only worker in the middle of its jobs."""
     await arena.add(HELD, how="nap", seconds=0.3, is_announced=True)
-    assert eventually(lambda: [line["happening"] for line in hand.told].count("began") == HELD)
+    assert eventually(lambda: len(hand.jobs_told("began")) == HELD)
     hand.freeze()
 
 
@@ -30,9 +30,9 @@ async def test_the_late_settlements_of_a_frozen_worker_are_refused_and_reported_
         hands.hire().wait_ready()
         assert await arena.falls_to(0, END_S)
         frozen.thaw()
-        assert await becomes_true(lambda: len(lost_by(frozen)) == HELD)
+        assert await becomes_true(lambda: len(frozen.jobs_told("lost")) == HELD)
     stories = arena.assert_each_completed_once()
-    assert sorted(lost_by(frozen)) == sorted(stories)
+    assert sorted(frozen.jobs_told("lost")) == sorted(stories)
     for story in stories.values():
         # the first start was found abandoned, the second ended the job; the late ending is nowhere
         assert (story.starts, story.recoveries, story.attempts) == (2, 1, 1)
@@ -47,7 +47,7 @@ async def test_a_worker_that_was_frozen_alone_ends_each_job_once(arena):
         assert await arena.falls_to(0, END_S)
     for job_id, story in arena.assert_each_completed_once().items():
         # an attempt that was not accepted is reported as lost, and only such
-        assert lost_by(frozen).count(job_id) == story.starts - 1
+        assert frozen.jobs_told("lost").count(job_id) == story.starts - 1
         assert story.attempts == 1
 
 
@@ -66,7 +66,7 @@ async def test_workers_frozen_at_random_complete_no_job_twice(arena):
         stories = arena.assert_each_completed_once()
         # every start that did not end its job was somebody's, and is reported by whoever it was
         vain = sum(story.starts - 1 for story in stories.values())
-        assert await becomes_true(lambda: sum(len(lost_by(hand)) for hand in hands.hands) == vain)
+        assert await becomes_true(lambda: sum(len(hand.jobs_told("lost")) for hand in hands.hands) == vain)
     print(f"{freezes} freezes, {vain} late settlements refused")
     assert vain >= freezes
 
@@ -78,11 +78,6 @@ async def test_handlers_that_block_the_loop_for_ten_locks_run_once(arena):
         await arena.add(1, how="block", seconds=ten_locks)
         await arena.add(1, how="spin", seconds=ten_locks)
         assert await arena.falls_to(0, END_S)
-        assert [lost_by(hand) for hand in hands.hands] == [[], [], []]
+        assert [hand.jobs_told("lost") for hand in hands.hands] == [[], [], []]
     for story in arena.assert_each_completed_once().values():
         assert (story.starts, story.recoveries, story.attempts) == (1, 0, 1)
-
-
-def lost_by(hand: Hand) -> list[str]:
-    """The jobs whose outcome this worker reported as lost."""
-    return [line["job"] for line in hand.told if line["happening"] == "lost"]

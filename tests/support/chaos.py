@@ -1,25 +1,25 @@
 """A crew of real worker processes that can be killed, stopped and continued."""
 
-import json
+import multiprocessing
 import os
 import secrets
 import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from random import Random
+from threading import Thread
 from typing import Any
 
-from corral.store.keeper import dies_with_parent
+from tests.support import chaos_worker
 from tests.support.polling import eventually
 
-ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0
 """How long a worker process may take to be ready on a busy machine."""
+
+# hundreds are started: each is forked from a server that has read the code, not from the tests
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["pytest", chaos_worker.__name__])
 
 
 def scaled(number: int, least: int = 1) -> int:
@@ -39,51 +39,55 @@ class Hand:
 
     def __init__(self, name: str, order: dict[str, Any]) -> None:
         self.name = name
-        self.told: list[dict[str, Any]] = []
-        """What it said, in order."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.chaos_worker", json.dumps({**order, "name": name})],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            preexec_fn=dies_with_parent(),
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self.told: list[tuple[str, str | None]] = []
+        """What it said, in order: what happened, and to which job."""
+        self._ear, mouth = PROCESSES.Pipe(duplex=False)
+        self._process = PROCESSES.Process(target=chaos_worker.main, args=({**order, "name": name}, mouth))
+        self._process.start()
+        mouth.close()
+        self._listener = Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                if line.endswith(b"\n"):  # the last words of a killed process may be half a line
-                    self.told.append(json.loads(line))
+    def _listen(self) -> None:
+        with self._ear:
+            while True:
+                try:
+                    self.told.append(self._ear.recv())
+                except (EOFError, OSError):  # the last words of a killed process may be cut short
+                    return
 
-    def has_told(self, happening: str) -> bool:
-        return any(line["happening"] == happening for line in self.told)
+    def jobs_told(self, happening: str) -> list[str | None]:
+        """The jobs of which it said this."""
+        return [job_id for what, job_id in self.told if what == happening]
 
     @property
     def is_ready(self) -> bool:
-        return self.has_told("ready")
+        return bool(self.jobs_told("ready"))
 
     def wait_ready(self) -> "Hand":
         assert eventually(lambda: self.is_ready or not self.is_alive, START_S), f"{self.name} did not start"
-        assert self.is_alive, f"{self.name} ended with {self._process.returncode} before it was ready"
+        assert self.is_alive, f"{self.name} ended with {self._process.exitcode} before it was ready"
         return self
 
     @property
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        return self._process.is_alive()
+
+    def _signal(self, number: int) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
 
     def freeze(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL: no last words, no last trip; a frozen process dies of it too."""
         self._process.kill()
-        self._process.wait()
-        self._reader.join(5)
+        self._process.join()
+        self._listener.join(5)
 
 
 class Crew:

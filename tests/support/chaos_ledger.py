@@ -45,7 +45,7 @@ def keep_every_event(client: redis.Redis, room: str) -> None:
 def read(client: redis.Redis, room: str, ids: Iterable[str]) -> Stories:
     """The story of each of these jobs, and of any other the events speak of."""
     stories: Stories = {job_id: Story() for job_id in ids}
-    (_read_bullmq if room == "bullmq" else _read_streams)(client, stories)
+    _READERS[room](client, stories)
     return stories
 
 
@@ -146,3 +146,9 @@ def _hear_streams(story: Story, fields: dict[bytes, bytes]) -> None:
             story.recoveries += 1
         case b"queued", b"worker.release":
             story.put_backs += 1
+
+
+_READERS = {"bullmq": _read_bullmq, "streams": _read_streams}
+
+ROOMS = tuple(_READERS)
+"""The rooms whose records can be read here."""

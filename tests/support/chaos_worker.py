@@ -1,12 +1,12 @@
-"""A real worker in a process of its own; what it does and finds goes to stdout as JSON lines.
-
-Started as `python -m tests.support.chaos_worker '{"url": …, "room": …, "profile": {…}}'`.
-"""
+"""A real worker in a process of its own; what it does and finds goes to whoever started it."""
 
 import asyncio
-import json
-import sys
+import os
 import time
+from functools import partial
+from multiprocessing import connection, parent_process
+from multiprocessing.connection import Connection
+from threading import Thread
 from typing import Any
 
 from corral import Corral, JobContext
@@ -20,20 +20,25 @@ JOB = "tool"
 TOLD = (Happening.LOST, Happening.UNKNOWN, Happening.AWAY, Happening.BACK)
 
 
-def say(**fields: Any) -> None:
-    print(json.dumps(fields), flush=True)
+class Voice:
+    """What this process says: what happened, and to which job."""
+
+    def __init__(self, mouth: Connection) -> None:
+        self._mouth = mouth
+
+    def say(self, happening: str, job_id: str | None = None) -> None:
+        self._mouth.send((happening, job_id))
+
+    def heard(self, event: WorkerEvent) -> None:
+        if event.kind in TOLD:
+            self.say(event.kind.value, event.claim.job.id if event.claim else None)
 
 
-def told(event: WorkerEvent) -> None:
-    if event.kind in TOLD:
-        say(happening=event.kind.value, job=event.claim.job.id if event.claim else None)
-
-
-async def handle(job: JobContext) -> Any:
+async def handle(job: JobContext, voice: Voice) -> Any:
     """Do for `seconds` what the job's data says, and return its number."""
     seconds = job.data["seconds"]
     if job.data.get("is_announced"):
-        say(happening="began", job=job.id)
+        voice.say("began", job.id)
     match job.data["how"]:
         case "nap":
             await asyncio.sleep(seconds)
@@ -46,22 +51,31 @@ async def handle(job: JobContext) -> Any:
     return job.data["number"]
 
 
-async def main(order: dict[str, Any]) -> None:
-    logs.configure(level="critical")
+async def serve(order: dict[str, Any], voice: Voice) -> None:
+    """Work until killed."""
     app = Corral(order["url"], room=order["room"])
-    app.job(JOB)(handle)
-    workers = app.workers(
+    app.job(JOB)(partial(handle, voice=voice))
+    [worker] = app.workers(
         concurrency=order["concurrency"],
         name=order["name"],
-        listener=told,
+        listener=voice.heard,
         reconnect=Reconnect(first_ms=20, most_ms=500),
         **order["profile"],
     )
-    for worker in workers:
-        await worker.start()
-    say(happening="ready")
-    await asyncio.gather(*(worker.run() for worker in workers))
+    await worker.start()
+    voice.say("ready")
+    await worker.run()
 
 
-if __name__ == "__main__":
-    asyncio.run(main(json.loads(sys.argv[1])))
+def main(order: dict[str, Any], mouth: Connection) -> None:
+    """The whole life of the process."""
+    Thread(target=_go_with_parent, daemon=True).start()
+    logs.configure(level="critical")
+    asyncio.run(serve(order, Voice(mouth)))
+
+
+def _go_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)

@@ -1,0 +1,1 @@
+"""The peers side by side in one run: `python -m bench`."""

@@ -1,0 +1,1 @@
+"""The processes that are measured: each carries out one order and prints one reading."""

@@ -1,0 +1,156 @@
+"""Corral under measurement: `python -m bench.drivers.corral_driver asyncio|uvloop '{order}'`."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from time import perf_counter
+from typing import Any
+
+from corral import Corral, JobContext, JobState, Worker
+from corral.observe import logs
+
+QUEUE = "bench"
+WARM_UP = "warm-up"
+JOB = "work"
+BATCH = 1000
+WARM_UP_JOBS = 2000
+REST_S = 0.01
+
+
+def data(number: int) -> dict[str, Any]:
+    """About 200 bytes of JSON."""
+    return {"number": number, "text": "x" * 170}
+
+
+async def server_cpu_s(app: Corral) -> float:
+    """The seconds of CPU the server has used so far."""
+    told = (await app.store().call("INFO", "cpu")).decode()
+    fields = dict(line.split(":") for line in told.splitlines() if ":" in line)
+    return float(fields["used_cpu_user"]) + float(fields["used_cpu_sys"])
+
+
+async def timed(app: Corral, count: int, work: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+    """A reading of how long the work took, here and in the server."""
+    cpu, begin = await server_cpu_s(app), perf_counter()
+    await work()
+    seconds = perf_counter() - begin
+    return {"count": count, "seconds": seconds, "server_cpu_s": await server_cpu_s(app) - cpu}
+
+
+# -- adding -------------------------------------------------------------------------------------------------
+
+
+async def fill(app: Corral, queue: str, count: int) -> None:
+    target = app.queue(queue)
+    for start in range(0, count, BATCH):
+        await target.add_many([(JOB, data(number)) for number in range(start, min(start + BATCH, count))])
+
+
+async def bulk_add(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
+    await fill(app, WARM_UP, WARM_UP_JOBS)
+    return await timed(app, order["count"], lambda: fill(app, QUEUE, order["count"]))
+
+
+async def one_add(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
+    async def add(queue: str, count: int) -> None:
+        target = app.queue(queue)
+        for number in range(count):
+            await target.add(JOB, data(number))
+
+    await add(WARM_UP, WARM_UP_JOBS // 4)
+    return await timed(app, order["count"], lambda: add(QUEUE, order["count"]))
+
+
+# -- working ------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def worker(
+    app: Corral, queue: str, handler: Callable[[JobContext], Awaitable[Any]], concurrency: int
+) -> AsyncIterator[Worker]:
+    """A worker that has not started; stopped at the end of the block."""
+    app.job(JOB, queue=queue)(handler)
+    [serving] = app.workers(queues=[queue], concurrency=concurrency)
+    try:
+        yield serving
+    finally:
+        await serving.stop()
+
+
+async def work_off(app: Corral, queue: str, count: int, concurrency: int) -> dict[str, Any]:
+    """Fill a queue, then time a worker until the server holds every job as completed."""
+    await fill(app, queue, count)
+    handled, all_handled = 0, asyncio.Event()
+
+    async def nothing(job: JobContext) -> None:
+        nonlocal handled
+        handled += 1
+        if handled == count:
+            all_handled.set()
+
+    inspector = app.queue(queue).inspector
+    async with worker(app, queue, nothing, concurrency) as serving:
+
+        async def work() -> None:
+            await serving.start()
+            await all_handled.wait()
+            while (await inspector.counts())[JobState.COMPLETED] < count:  # noqa: ASYNC110 the server knows
+                await asyncio.sleep(0.001)
+
+        return await timed(app, count, work)
+
+
+async def processing(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
+    await work_off(app, WARM_UP, WARM_UP_JOBS, order["concurrency"])
+    return await work_off(app, QUEUE, order["count"], order["concurrency"])
+
+
+async def latency(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
+    started = asyncio.Event()
+    at = 0.0
+
+    async def note(job: JobContext) -> None:
+        nonlocal at
+        at = perf_counter()
+        started.set()
+
+    latencies = []
+    target = app.queue(QUEUE)
+    warm_up = order["count"] // 5
+    async with worker(app, QUEUE, note, 50) as serving:
+        await serving.start()
+        for number in range(warm_up + order["count"]):
+            await asyncio.sleep(REST_S)
+            started.clear()
+            begin = perf_counter()
+            await target.add(JOB, data(number))
+            await started.wait()
+            if number >= warm_up:
+                latencies.append((at - begin) * 1000)
+    return {"count": order["count"], "latencies_ms": latencies}
+
+
+MEASURES = {"bulk_add": bulk_add, "processing": processing, "one_add": one_add, "latency": latency}
+
+
+async def main(order: dict[str, Any]) -> None:
+    logs.configure(level="error")
+    async with Corral(order["url"]) as app:
+        print(json.dumps(await MEASURES[order["measure"]](app, order)))
+
+
+def run(loop: str, order: dict[str, Any]) -> None:
+    """Carry out an order on asyncio's own event loop or on uvloop's."""
+    factory = None
+    if loop == "uvloop":
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main(order))
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], json.loads(sys.argv[2]))

@@ -1,0 +1,6 @@
+"""One module a measurement."""
+
+from bench.measure import Measure
+from bench.measures import bulk_add, latency, one_add, processing
+
+MEASURES: tuple[Measure, ...] = (bulk_add.MEASURE, processing.MEASURE, one_add.MEASURE, latency.MEASURE)

@@ -1,0 +1,122 @@
+// Node BullMQ under measurement: `node bench/node/driver.js '{order}'` prints one reading.
+// The same orders, the same data and the same options as bench/drivers/corral_driver.py.
+"use strict";
+
+const path = require("path");
+const modules = process.env.CORRAL_NODE_MODULES || path.join(__dirname, "..", "..", "node_modules");
+const { Queue, Worker } = require(path.join(modules, "bullmq"));
+
+const QUEUE = "bench";
+const WARM_UP = "warm-up";
+const JOB = "work";
+const BATCH = 1000;
+const WARM_UP_JOBS = 2000;
+const REST_MS = 10;
+// what Corral's native API gives a job by default
+const OPTIONS = { attempts: 3, backoff: { type: "exponential", delay: 1000 }, keepLogs: 1000 };
+
+const data = (number) => ({ number, text: "x".repeat(170) });
+const now = () => Number(process.hrtime.bigint()) / 1e9;
+const rest = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function serverCpu(queue) {
+  const told = await (await queue.client).info("cpu");
+  const field = (name) => Number(new RegExp(`${name}:([0-9.]+)`).exec(told)[1]);
+  return field("used_cpu_user") + field("used_cpu_sys");
+}
+
+async function timed(queue, count, work) {
+  const cpu = await serverCpu(queue);
+  const begin = now();
+  await work();
+  const seconds = now() - begin;
+  return { count, seconds, server_cpu_s: (await serverCpu(queue)) - cpu };
+}
+
+async function fill(queue, count) {
+  for (let start = 0; start < count; start += BATCH) {
+    const jobs = [];
+    for (let number = start; number < Math.min(start + BATCH, count); number++) {
+      jobs.push({ name: JOB, data: data(number), opts: OPTIONS });
+    }
+    await queue.addBulk(jobs);
+  }
+}
+
+async function addOneByOne(queue, count) {
+  for (let number = 0; number < count; number++) await queue.add(JOB, data(number), OPTIONS);
+}
+
+// Fill a queue, then time a worker until the server holds every job as completed.
+async function workOff(queue, connection, count, concurrency) {
+  await fill(queue, count);
+  let handled = 0;
+  let allHandled;
+  const ended = new Promise((resolve) => (allHandled = resolve));
+  const nothing = async () => {
+    if (++handled === count) allHandled();
+  };
+  const worker = new Worker(queue.name, nothing, { connection, concurrency, autorun: false });
+  await worker.waitUntilReady();
+  const reading = await timed(queue, count, async () => {
+    worker.run();
+    await ended;
+    while ((await queue.getCompletedCount()) < count) await rest(1);
+  });
+  await worker.close();
+  return reading;
+}
+
+async function latency(queue, connection, count) {
+  let started;
+  const note = async () => started(now());
+  const worker = new Worker(queue.name, note, { connection, concurrency: 50 });
+  await worker.waitUntilReady();
+  const latencies = [];
+  const warmUp = Math.floor(count / 5);
+  for (let number = 0; number < warmUp + count; number++) {
+    await rest(REST_MS);
+    const start = new Promise((resolve) => (started = resolve));
+    const begin = now();
+    await queue.add(JOB, data(number), OPTIONS);
+    const at = await start;
+    if (number >= warmUp) latencies.push((at - begin) * 1000);
+  }
+  await worker.close();
+  return { count, latencies_ms: latencies };
+}
+
+const MEASURES = {
+  bulk_add: async (queue, warm, connection, { count }) => {
+    await fill(warm, WARM_UP_JOBS);
+    return timed(queue, count, () => fill(queue, count));
+  },
+  one_add: async (queue, warm, connection, { count }) => {
+    await addOneByOne(warm, WARM_UP_JOBS / 4);
+    return timed(queue, count, () => addOneByOne(queue, count));
+  },
+  processing: async (queue, warm, connection, { count, concurrency }) => {
+    await workOff(warm, connection, WARM_UP_JOBS, concurrency);
+    return workOff(queue, connection, count, concurrency);
+  },
+  latency: (queue, warm, connection, { count }) => latency(queue, connection, count),
+};
+
+async function main(order) {
+  const { hostname, port } = new URL(order.url);
+  const connection = { host: hostname, port: Number(port), maxRetriesPerRequest: null };
+  const queue = new Queue(QUEUE, { connection });
+  const warm = new Queue(WARM_UP, { connection });
+  await Promise.all([queue.waitUntilReady(), warm.waitUntilReady()]);
+  const reading = await MEASURES[order.measure](queue, warm, connection, order);
+  await Promise.all([queue.close(), warm.close()]);
+  console.log(JSON.stringify(reading));
+}
+
+main(JSON.parse(process.argv[2])).then(
+  () => process.exit(0),
+  (error) => {
+    console.error(error);
+    process.exit(1);
+  },
+);
