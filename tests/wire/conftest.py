@@ -11,6 +11,7 @@ from tests.support.servers import Server
 if TYPE_CHECKING:
     from corral.store.connect import Store
     from tests.wire.meeting import Meeting
+    from tests.wire.neighbours import Neighbours
     from tests.wire.twins import Twins
 
 
@@ -45,6 +46,24 @@ async def twins(
 
     async def make(**habits: Any) -> Twins:
         made.append(await Twins(node, server, store, **habits).open())
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+@pytest.fixture
+async def street(
+    node: Node, server: Server, store: "Store"
+) -> AsyncIterator[Callable[..., Awaitable["Neighbours"]]]:
+    """Make the two sides of several queues; the given habits are those of all their Node Workers."""
+    from tests.wire.neighbours import Neighbours
+
+    made: list[Neighbours] = []
+
+    async def make(*queues: str, **habits: Any) -> Neighbours:
+        made.append(await Neighbours(node, server, store, *queues, **habits).open())
         return made[-1]
 
     yield make

@@ -1,11 +1,11 @@
 """Several queues twice, Node's and ours: flows go from one to another, and all are compared at each step."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from corral.core.job import Job
-from corral.errors import ParentMissing, ParentTaken, Refused
+from corral.core.job import Claim, Job
+from corral.errors import CorralError, ParentMissing, ParentTaken, Refused, SettleError
 from corral.store.connect import Store
 from corral.wire.bullmq.flows import BullmqFlows, Flow
 from tests.support.compare import differences
@@ -13,10 +13,28 @@ from tests.support.keyspace import Entry, Keyspace, look
 from tests.support.node import Node, NodeError
 from tests.support.servers import Server
 from tests.wire.translation import options_of
-from tests.wire.twins import BEGIN, Twins
+from tests.wire.twins import BEGIN, CODES, Twins
 
 HANDLES = ("node-queue", "node-worker")
+POLICIES: list[dict[str, bool]] = [
+    {},
+    {"failParentOnFailure": True},
+    {"continueParentOnFailure": True},
+    {"ignoreDependencyOnFailure": True},
+    {"removeDependencyOnFailure": True},
+]
 REFUSED: dict[type[Refused], int] = {ParentMissing: -5, ParentTaken: -7}
+
+
+def policy_name(policy: Any) -> str:
+    return next(iter(policy), "no policy")
+
+
+def job(job_id: str, queue: str = "mail", *children: dict[str, Any], **opts: Any) -> dict[str, Any]:
+    """A job of a flow as a Node program writes it."""
+    found: dict[str, Any] = {"name": "work", "queueName": queue, "data": {"is": job_id}}
+    found["opts"] = {"jobId": job_id, **opts}
+    return {**found, "children": list(children)} if children else found
 
 
 class _Named:
@@ -38,6 +56,8 @@ class Neighbour(Twins):
     def __init__(self, street: "Neighbours", node: Node, server: Server, store: Store, queue: str,
                  **habits: Any) -> None:  # fmt: skip
         self.street = street
+        self._seen_tokens: dict[str, str] = {}
+        self._seen_claims: dict[str, Claim] = {}
         super().__init__(_Named(node, queue), server, store, queue, **habits)  # type: ignore[arg-type]
 
     @property
@@ -58,19 +78,57 @@ class Neighbour(Twins):
     def own_differences(self) -> list[str]:
         """What is not the same in this queue, with the two prefixes called alike."""
         theirs, ours = look(self._client, f"node:{self.queue}:", f"corral:{self.queue}:")
-        receipts = {job_id: str(claim.receipt) for job_id, claim in self._claims.items()}
+        # a job that could not be settled is still held under what it was claimed with
+        self._seen_tokens |= self._tokens
+        self._seen_claims |= self._claims
+        receipts = {job_id: str(claim.receipt) for job_id, claim in self._seen_claims.items()}
         found = differences(
-            _neutral(theirs, b"node:"), _neutral(ours, b"corral:"), receipts=(self._tokens, receipts)
+            _neutral(theirs, b"node:"), _neutral(ours, b"corral:"), receipts=(self._seen_tokens, receipts)
         )
         return [f"{self.queue}: {each}" for each in found]
 
     async def same(self, what: str) -> None:
         await self._same(what)
 
-    def forgotten(self, job_id: str) -> None:
-        """A claimed job was taken from us by another call."""
-        self._tokens.pop(job_id, None)
-        self._claims.pop(job_id, None)
+    def hold_again(self, job_id: str) -> None:
+        """What was refused is still in our hands."""
+        self._tokens[job_id], self._claims[job_id] = self._seen_tokens[job_id], self._seen_claims[job_id]
+
+    async def await_children(self, job_id: str, child: tuple[str, str] | None = None) -> bool | int:
+        """Set a claimed job aside until its children have ended; False, or the code, where it is not."""
+        opts = {"child": {"queue": f"node:{child[0]}", "id": child[1]}} if child else {}
+        theirs: bool | int
+        ours: bool | int
+        try:
+            args = [self._tokens[job_id], opts]
+            theirs = await self._node("claimed", worker="node-worker", id=job_id,
+                                      method="moveToWaitingChildren", args=args)  # fmt: skip
+        except NodeError as error:
+            theirs = error.code
+        try:
+            key = f"corral:{child[0]}:{child[1]}" if child else ""
+            ours = await self.broker.await_children(self._claims[job_id], key)
+        except SettleError as error:
+            ours = CODES[type(error)]
+        assert ours is theirs or ours == theirs
+        if ours is True:
+            del self._tokens[job_id], self._claims[job_id]
+        await self._same(f"{job_id} waits for children {child}")
+        return ours
+
+    async def operate(self, job_id: str, theirs: str, args: list[Any], ours: Awaitable[Any]) -> Any:
+        """A method of Node's Job and ours; both must refuse, or neither."""
+        try:
+            answer = await self._node("job", queue="node-queue", id=job_id, method=theirs, args=args)
+        except NodeError as error:
+            answer = error
+        try:
+            own = await ours
+        except CorralError as error:
+            own = error
+        assert isinstance(own, Exception) == isinstance(answer, Exception), (answer, own)
+        await self._same(f"{theirs} {job_id}")
+        return own
 
 
 class Neighbours:

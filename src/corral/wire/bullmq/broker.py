@@ -9,7 +9,7 @@ import msgpack
 
 from corral.core.batch import encode_all
 from corral.core.job import Claim, Job, JobState
-from corral.core.outcome import AlreadyMoved, Settlement
+from corral.core.outcome import AlreadyMoved, Settlement, WaitingChildren
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
 from corral.errors import Refused, SettleError
 from corral.wire.bullmq import codec
@@ -100,6 +100,26 @@ class BullmqBroker:
             verdicts[position] = ERRORS[code](job_id, text.decode("utf-8", "replace"))
         claims = [codec.decode_claim(row, place.queue, receipt, now) for row in claimed]
         return Turn(verdicts, claims, Rest(Why(why.decode()), until or None))
+
+    async def await_children(self, claim: Claim, child_key: str = "") -> bool:
+        """Set a claimed job aside until its children (or that one) have ended; False where none is pending.
+
+        Where it is True the claim is settled: a worker is told so by `AlreadyMoved`.
+        """
+        place = self._place
+        settlement = Settlement(claim, WaitingChildren(), place.clock())
+        row = list(codec.encode_settlement(settlement, place.profile))
+        row[5] = child_key
+        refused, *_ = await self._store.run(
+            SCRIPTS["turn"],
+            (*self._keys.fixed, self._keys.lock(claim.job.id)),
+            (place.clock(), "", place.profile.lock_ms, 0, pack([row]), *self._tail),
+        )
+        for _, code, text in refused:
+            if code == 1:
+                return False
+            raise ERRORS[code](claim.job.id, text.decode("utf-8", "replace"))
+        return True
 
     @property
     def unanswered(self) -> str | None:
