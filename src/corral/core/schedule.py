@@ -18,7 +18,7 @@ class Plan(Struct, frozen=True):
     next_due: int | None
 
 
-def plan(cron: Cron, due: int, now: int, catch_up: str = "once") -> Plan:
+def plan(cron: Cron, due: int, now: int, catch_up: str = "once", most: int = MOST_FIRINGS) -> Plan:
     """What becomes of a schedule that was due at `due` (ms), looked at `now`.
 
     `all` makes up for every missed firing, `once` for the last of them, `skip` for none: it fires only
@@ -31,7 +31,7 @@ def plan(cron: Cron, due: int, now: int, catch_up: str = "once") -> Plan:
     Plan(firings=(180000,), next_due=240000)
     """
     if catch_up == "all":
-        return _every(cron, due, now)
+        return _every(cron, due, now, most)
     last = cron.last_until(now)
     # the clock may run behind the one that said when this is due
     latest = due if last is None or last < due else last
@@ -39,10 +39,10 @@ def plan(cron: Cron, due: int, now: int, catch_up: str = "once") -> Plan:
     return Plan(() if is_missed else (latest,), cron.next_after(max(latest, now)))
 
 
-def _every(cron: Cron, due: int, now: int) -> Plan:
+def _every(cron: Cron, due: int, now: int, most: int) -> Plan:
     firings = [due]
     following = cron.next_after(due)
-    while following is not None and following <= now and len(firings) < MOST_FIRINGS:
+    while following is not None and following <= now and len(firings) < most:
         firings.append(following)
         following = cron.next_after(following)
     return Plan(tuple(firings), following)

@@ -10,7 +10,8 @@ from corral.core.ports import Extension, Recovery, Rest, Turn, Why
 from corral.errors import JobMissing, LockMissing, LockStolen, NotActive, SettleError, SettleFault
 from corral.store.scripts import Scripts
 from corral.wire.bridgemq import codec
-from corral.wire.bridgemq.codec import Ending, Receipt, Row, Trip, pack
+from corral.wire.bridgemq.codec import Receipt, Row, Trip, pack
+from corral.wire.bridgemq.endings import Ending, encode_settlement
 from corral.wire.bridgemq.idling import Idling, Mark
 from corral.wire.bridgemq.keys import Keys
 from corral.wire.bridgemq.metadata import metadata
@@ -92,7 +93,7 @@ class BridgemqBroker:
         rows = [
             (position, row)
             for position, settlement in enumerate(settlements)
-            if (row := codec.encode_settlement(settlement)) is not None
+            if (row := encode_settlement(settlement)) is not None
         ]
         *earlier, last = list(_bounded(rows, lambda item: len(item[1].value) + len(item[1].told))) or [[]]
         for batch in earlier:

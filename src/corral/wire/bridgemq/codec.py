@@ -1,6 +1,5 @@
 """Jobs, settlements and events to and from the words of the BridgeMQ data model."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -10,21 +9,11 @@ import orjson
 from msgspec import Struct
 
 from corral.core import payload
+from corral.core.capability import Capability, require
 from corral.core.event import EventKind, JobEvent
 from corral.core.job import DEFAULT_ATTEMPTS, Backoff, Claim, Job, JobOptions, JobState
-from corral.core.outcome import (
-    AlreadyMoved,
-    Cancelled,
-    Completed,
-    Dead,
-    Outcome,
-    Postponed,
-    Released,
-    Retry,
-    Settlement,
-)
 from corral.errors import InvalidOptions
-from corral.wire.bridgemq import DEFAULT_QUEUE, NAME
+from corral.wire.bridgemq import CAPABILITIES, DEFAULT_QUEUE, NAME
 from corral.wire.bridgemq.options import Wanted, read_wanted, wanted
 
 HIGH_PRIORITY = 7
@@ -41,7 +30,6 @@ STATES = {
 }
 """`failed` waits for its retry, `cron` for its next firing."""
 
-_ERROR_NAME = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?::|$)")
 _OWN_FIELDS = frozenset(
     {"id", "jobId", "type", "queue", "data", "payload", "priority", "attempt", "attempts", "maxAttempts"}
     | {"backoff", "retry", "target", "schedule", "rateLimit", "createdAt", "keepData", "keepLogs"}
@@ -79,8 +67,9 @@ class Row(NamedTuple):
 
 def encode_job(job: Job, now: int) -> Row:
     """A row for the submit script; refuses what the contract has no word for."""
-    asked = wanted(job.options.extra, now)
     options = job.options
+    _check_options(options)
+    asked = wanted(options.extra, now)
     job_id = job.id or str(uuid4())
     if asked.cron:
         status, score = "cron", asked.next_fire
@@ -90,6 +79,17 @@ def encode_job(job: Job, now: int) -> Row:
         status, score = "waiting", 0
     raw = encode_raw(job, job_id, asked, now)
     return Row(job_id, raw, status, score, job.name, is_front(options.priority))
+
+
+def _check_options(options: JobOptions) -> None:
+    refused = (
+        (options.lifo, Capability.LIFO, "lifo=True"),
+        (options.keep_completed is not None, Capability.REMOVAL, f"keep_completed={options.keep_completed}"),
+        (options.keep_dead is not None, Capability.REMOVAL, f"keep_dead={options.keep_dead}"),
+    )
+    for is_asked, capability, asked in refused:
+        if is_asked:
+            require(NAME, CAPABILITIES, capability, asked)
 
 
 def is_front(priority: float) -> bool:
@@ -262,105 +262,7 @@ def _decode_holder(raw: bytes | None) -> tuple[int | None, str | None]:
     return int(at), _text(worker) or None
 
 
-# -- settlements --------------------------------------------------------------------------------------------
-
-
-class Ending(NamedTuple):
-    """How one claim ended, as the turn script reads it."""
-
-    id: str
-    fence: int
-    verb: str
-    at: int
-    type: str
-    value: bytes = b""
-    """The result's JSON."""
-    reason: str = ""
-    traces: bytes = b"[]"
-    told: bytes = b""
-    """What the event carries."""
-    delay: int = 0
-    is_front: bool = False
-    keeps_data: bool = False
-    summary: bytes = b""
-
-
-def encode_settlement(settlement: Settlement) -> Ending | None:
-    """A row for the turn script; None: nothing to write."""
-    claim, outcome, at = settlement.claim, settlement.outcome, settlement.at
-    job, receipt = claim.job, claim.receipt
-    base = (job.id, receipt.fence)
-    match outcome:
-        case AlreadyMoved():
-            return None
-        case Completed(result=result):
-            return Ending(
-                *base, "completed", at, job.name,
-                value=b'{"success":true,"data":%b,%b' % (result, _times(job, at)),
-                told=b'{"result":%b}' % result,
-                keeps_data=bool(job.options.extra.get("keep_data")),
-                summary=_summary(job, receipt.worker),
-            )  # fmt: skip
-        case Released():
-            return Ending(*base, "released", at, job.name)
-        case Postponed(delay=delay):
-            return Ending(*base, "postponed", at, job.name, delay=delay)
-        case Retry(delay=delay, reason=reason, trace=trace):
-            return Ending(
-                *base, "retry", at, job.name,
-                reason=_clean(reason), traces=_traces(job, trace), delay=delay,
-                told=orjson.dumps({"reason": _clean(reason), "delay": delay}),
-                is_front=is_front(job.options.priority),
-            )  # fmt: skip
-    reason, trace, told = _end(outcome)
-    return Ending(
-        *base, "dead", at, job.name,
-        value=b'{"success":false,"error":%b,%b' % (_error(reason, trace), _times(job, at)),
-        reason=reason, traces=_traces(job, trace), told=orjson.dumps({"reason": reason, **told}),
-    )  # fmt: skip
-
-
-def _end(outcome: Outcome) -> tuple[str, str, dict[str, Any]]:
-    """(reason, trace, what else the event tells) of a job that will not run again."""
-    match outcome:
-        case Dead(reason=reason, trace=trace):
-            return _clean(reason), _clean(trace), {}
-        case Cancelled(reason=reason):
-            return _clean(reason), "", {"cancelled": True}
-    return "the handler waits for children, but room 'bridgemq' has none", "", {}
-
-
-def _times(job: Job, at: int) -> bytes:
-    took = max(at - job.started_at, 0) if job.started_at else 0
-    return b'"completedAt":%d,"processingTime":%d}' % (at, took)
-
-
-def _error(reason: str, trace: str) -> bytes:
-    last = trace.rstrip().rpartition("\n")[2]
-    name = _ERROR_NAME.match(last)
-    error = {"message": reason, "stack": trace, "name": name.group(1) if name else "Error"}
-    return orjson.dumps(error)
-
-
-def _summary(job: Job, worker: str) -> bytes:
-    return orjson.dumps(
-        {
-            "type": job.name,
-            "queue": job.queue,
-            "createdAt": job.created_at,
-            "startedAt": job.started_at,
-            "attempt": job.attempt + 1,
-            "worker": worker,
-        }
-    )
-
-
-def _traces(job: Job, trace: str) -> bytes:
-    """Every attempt's trace so far, the newest last."""
-    return orjson.dumps([_clean(text) for text in (*job.trace, trace) if text])
-
-
-# -- progress and workers -----------------------------------------------------------------------------------
+# -- progress -----------------------------------------------------------------------------------------------
 
 
 def encode_progress(value: Any, now: int) -> bytes:
@@ -424,7 +326,7 @@ def encode_step(step: str) -> str:
         raise InvalidOptions(f"step {step!r} does not fit; use a text of 1 to 255 characters")
     if step in RESERVED_STEPS:
         raise InvalidOptions(f"event name {step!r} has a meaning of its own; use another")
-    return _clean(step)
+    return clean(step)
 
 
 # -- words --------------------------------------------------------------------------------------------------
@@ -445,7 +347,7 @@ def _object(raw: bytes | None) -> dict[str, Any]:
     return decoded if isinstance(decoded, dict) else {}
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     # half a surrogate pair has no place in UTF-8, and an error message must not fail for it
     return text.encode("utf-8", "replace").decode()
 

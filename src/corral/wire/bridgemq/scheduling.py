@@ -9,7 +9,7 @@ import msgspec
 import orjson
 
 from corral.core.cron import Cron
-from corral.core.schedule import CATCH_UPS, plan
+from corral.core.schedule import CATCH_UPS, MOST_FIRINGS, plan
 from corral.errors import InvalidOptions, StoreFault
 from corral.store.scripts import Scripts
 from corral.wire.bridgemq import DEFAULT_QUEUE
@@ -23,6 +23,10 @@ LEASE_MS = 30_000
 """A schedule that was taken and not fired is taken by another after so long."""
 MOST_SCHEDULES = 50
 """Schedules taken in one go."""
+MOST_ROUNDS = 20
+"""A long downtime is made up for in several goes, so that nothing else waits for it."""
+MOST_BYTES = 1024 * 1024
+"""The most JSON of one schedule's firings in one go."""
 AUDIT_EVERY_MS = 60_000
 
 SCRIPTS = Scripts("corral.wire.bridgemq")
@@ -47,7 +51,7 @@ class Scheduler:
     async def once(self) -> int | None:
         """How many jobs were fired; None where another leads."""
         fired = 0
-        while True:
+        for _ in range(MOST_ROUNDS):
             taken = await self.take()
             if taken is None:
                 return None
@@ -58,6 +62,7 @@ class Scheduler:
             if added is None:
                 return None
             fired += added
+        return fired
 
     async def take(self) -> tuple[int, list[Any]] | None:
         """(number of our leadership, due schedules leased to us); None where another leads."""
@@ -72,14 +77,18 @@ class Scheduler:
 
     async def fire(self, fence: int, rows: Sequence[Any]) -> int | None:
         """How many jobs were added for what `take` brought; None where we do not lead any more."""
-        start = self._head()
-        planned = [_planned(row, start[0]) for row in rows]
-        added: int = await self._store.run(
-            SCRIPTS["fire"],
-            [*self._keys.fixed, *self._keys.scheduler],
-            (*start, self.id, fence, pack(planned)),
-        )
-        return None if added < 0 else added
+        fired = 0
+        for row in rows:
+            start = self._head()
+            added: int = await self._store.run(
+                SCRIPTS["fire"],
+                [*self._keys.fixed, *self._keys.scheduler],
+                (*start, self.id, fence, pack([_planned(row, start[0])])),
+            )
+            if added < 0:
+                return None
+            fired += added
+        return fired
 
     async def audit(self) -> list[tuple[str, int, int]]:
         """Set the concurrent counters right, now and then; (type, counted, really active) of wrong ones."""
@@ -165,7 +174,8 @@ def _planned(row: Sequence[Any], now: int) -> tuple[Any, ...]:
     schedule_id, due, lease, raw = row[0].decode(), int(row[1]), int(row[2]), row[3]
     try:
         cron, catch_up = read_schedule(raw)
-        owed = plan(cron, due, now, catch_up)
+        most = max(min(MOST_FIRINGS, MOST_BYTES // len(raw)), 1)
+        owed = plan(cron, due, now, catch_up, most)
         firings = [encode_firing(raw, schedule_id, at, now) for at in owed.firings]
         return (schedule_id, due, lease, owed.next_due or False, *describe(raw), firings, "")
     except InvalidOptions as error:

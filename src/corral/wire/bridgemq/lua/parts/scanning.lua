@@ -5,7 +5,7 @@
 --              [[type, concurrent, per minute], …] that were limited, look again at ms, calls at the end]
 -- use taking
 local WINDOW = 100
-local MOST_BYTES = 4194304 -- of JSON looked at in each of the two places
+local MOST_BYTES = 4194304 -- of JSON looked at in each of the two places, and brought in all
 local MOST_LIMITED = 32
 local CALLS_AT_END = 50
 local TOMBSTONE = ""
@@ -73,6 +73,7 @@ local function consider(search, id)
     local fence = each_alone(take, id, job, search.lock_ms, "c")
     if type(fence) == "number" then
       search.claims[#search.claims + 1] = {id, raw, fence}
+      search.brought = search.brought + #raw
       return "taken"
     elseif fence == nil then
       again_at(search.cursor, math.max(call("PTTL", JOBS .. "lock:" .. id), 1))
@@ -88,7 +89,6 @@ local function consider(search, id)
     tell("missing", id, UNREADABLE, "")
     return "dropped"
   elseif verdict == "limited" then
-    search.is_limited = true
     note_limited(search.cursor, job)
   elseif job.queue ~= search.queue then
     search.queues[job.queue] = true
@@ -97,7 +97,7 @@ local function consider(search, id)
 end
 
 local function is_filled(search)
-  return #search.claims >= search.want
+  return #search.claims >= search.want or search.brought >= MOST_BYTES
 end
 
 -- Look at ids from `start` on until WINDOW of them stay; which stay, where the others are, and was that the end.
@@ -173,7 +173,7 @@ end
 
 -- Fills search.claims with up to `want` of [id, JSON, fence]; was every waiting job looked at?
 local function scan(search)
-  search.claims, search.bytes, search.queues, search.is_limited = {}, 0, {}, false
+  search.claims, search.brought, search.bytes, search.queues = {}, 0, 0, {}
   local cursor = search.cursor
   local is_end = look_at_head(search)
   if not is_end and not is_filled(search) then is_end = look_behind_cursor(search) end

@@ -1,5 +1,5 @@
--- Write down how claimed jobs ended. A row is codec.Ending:
--- [id, fence, verb, at ms, type, result, reason, traces, told, delay ms, is front, keeps data, summary]
+-- Write down how claimed jobs ended. A row is endings.Ending:
+-- [id, fence, verb, at ms, type, attempt, result, reason, traces, told, delay ms, is front, keeps data, summary]
 -- use jobs
 local NO_JOB, NO_LOCK, OTHERS, NOT_ACTIVE = 1, 2, 3, 4
 
@@ -12,10 +12,10 @@ local function held(id, fence, lock, current)
 end
 
 local function complete(row, id, result_s)
-  call("SET", JOBS .. "result:" .. id, row[6], "EX", result_s)
+  call("SET", JOBS .. "result:" .. id, row[7], "EX", result_s)
   call("SET", JOBS .. "status:" .. id, "completed", "EX", result_s)
-  call("SET", JOBS .. "summary:" .. id, row[13], "EX", result_s)
-  if row[12] then
+  call("SET", JOBS .. "summary:" .. id, row[14], "EX", result_s)
+  if row[13] then
     call("EXPIRE", JOBS .. "data:" .. id, result_s)
   else
     call("DEL", JOBS .. "data:" .. id)
@@ -25,12 +25,12 @@ local function complete(row, id, result_s)
 end
 
 local function note_failure(row, id)
-  call("HSET", JOBS .. "failure:" .. id, "reason", row[7], "traces", row[8], "at", row[4], "worker", SPEAKER)
+  call("HSET", JOBS .. "failure:" .. id, "reason", row[8], "traces", row[9], "at", row[4], "worker", SPEAKER)
   return call("INCR", JOBS .. "attempts:" .. id)
 end
 
 local function put_off(row, id, status)
-  call("ZADD", DELAYED, row[4] + row[10], id)
+  call("ZADD", DELAYED, row[4] + row[11], id)
   call("SET", JOBS .. "status:" .. id, status)
 end
 
@@ -41,18 +41,18 @@ local WRITE = {
   end,
   dead = function(row, id, result_s)
     note_failure(row, id)
-    call("SET", JOBS .. "result:" .. id, row[6], "EX", result_s)
+    call("SET", JOBS .. "result:" .. id, row[7], "EX", result_s)
     call("SET", JOBS .. "status:" .. id, "dead")
     call("LPUSH", DEAD, id)
     return "dead"
   end,
   retry = function(row, id)
     note_failure(row, id)
-    if row[10] > 0 then
+    if row[11] > 0 then
       -- `failed` is the document's word for a job that waits for its next attempt
       put_off(row, id, "failed")
     else
-      enter_waiting(id, row[11] and FRONT_FROM or 0)
+      enter_waiting(id, row[12] and FRONT_FROM or 0)
     end
     return "retry"
   end,
@@ -66,6 +66,8 @@ local WRITE = {
     return "waiting"
   end,
 }
+
+local SPENDS = {completed = true, dead = true, retry = true}
 
 local function settle(row, queue, lock, current, result_s)
   local id = row[1]
@@ -81,7 +83,11 @@ local function settle(row, queue, lock, current, result_s)
   let_go(id, row[5])
   local now = NOW
   NOW = integer(row[4])
-  tell(kind, id, job, row[9], "prev", "active")
+  if SPENDS[kind] then
+    tell(kind, id, job, row[10], "prev", "active", "attempt", integer(row[6]))
+  else
+    tell(kind, id, job, row[10], "prev", "active")
+  end
   NOW = now
   return 0
 end
