@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any
 
 from corral.core.job import Job
-from corral.core.outcome import Completed, Dead, Outcome, Retry
+from corral.core.outcome import AlreadyMoved, Completed, Dead, Outcome, Retry
 from corral.core.payload import encode
 
 NOTHING = Completed()
@@ -19,6 +19,8 @@ def completed(job: Job, value: Any) -> Outcome:
     try:
         return Completed(encode(value, "result"))
     except (TypeError, ValueError, RecursionError) as error:
+        if isinstance(value, AlreadyMoved):
+            return value  # said by a handler that has moved its job itself
         return Dead(f"the result of {job.name!r} cannot be written down as JSON: {error}")
 
 
@@ -43,4 +45,4 @@ def trace_of(error: BaseException) -> str:
 
 def _is_ours(frames: TracebackType) -> bool:
     name: str = frames.tb_frame.f_globals.get("__name__", "")
-    return name.startswith(("corral.worker.", "asyncio."))
+    return name.startswith(("corral.worker.", "corral.bullmq.", "asyncio."))

@@ -1,0 +1,48 @@
+"""New jobs on their way into a queue."""
+
+from collections.abc import Sequence
+
+from corral.bullmq.errors import code_of, raised
+from corral.bullmq.job import Job
+from corral.bullmq.options import encode
+from corral.bullmq.queue_base import QueueBase
+from corral.errors import Refused
+from corral.wire.bullmq import codec
+from corral.wire.bullmq.bound import SCRIPTS
+from corral.wire.bullmq.broker import bounded, decode_id, submit_args
+
+
+def row_of(job: Job) -> codec.Row:
+    """A row for the room's submit script, checked by the contract's rules.
+
+    The room's own limit of size is not this contract's, so the data takes its place in the row afterwards.
+    """
+    made, data = encode(job.id or "", job.name, job.data, job.opts, job.timestamp, job.queue.name)
+    row = codec.encode_job(made)
+    return (*row[:2], data, *row[3:])
+
+
+async def add_jobs(queue: QueueBase, jobs: Sequence[Job]) -> None:
+    """Add the jobs and tell each its id. All are checked before the first is written; a refusal for a
+    parent that is missing is raised when all others are added."""
+    batches = bounded([row_of(job) for job in jobs])
+    refusal: Exception | None = None
+    added = iter(jobs)
+    for batch in batches:
+        found = await queue.store.run(SCRIPTS["submit"], queue.queueKeys.fixed, submit_args(batch))
+        for row, answer, job in zip(batch, found, added, strict=False):
+            told = decode_id(answer, row)
+            if isinstance(told, Refused):
+                refusal = refusal or refused(told, job)
+            else:
+                job.id = told
+    if refusal is not None:
+        raise refusal
+
+
+def refused(error: Refused, job: Job) -> Exception:
+    """Why a job was not added, in the official client's words."""
+    code = code_of(error)
+    if code is None:
+        return error
+    return raised(code, "addJob", job=job.id or "", parent=job.parentKey or "")

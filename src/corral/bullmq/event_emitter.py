@@ -1,0 +1,67 @@
+"""Callbacks by the name of an event."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from corral.observe.logs import logger
+
+Callback = TypeVar("Callback", bound=Callable[..., Any])
+
+
+class EventEmitter:
+    """Calls back whoever asked for an event; what a callback raises is told as an `error` event.
+
+    A callback may be a coroutine function: it then runs as a task of its own.
+    """
+
+    def __init__(self) -> None:
+        self._callbacks: dict[str, list[Callable[..., Any]]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def on(self, event_name: str, function: Callback) -> Callback:
+        """Call `function` whenever the event happens; the function itself."""
+        self._callbacks.setdefault(event_name, []).append(function)
+        return function
+
+    def once(self, event_name: str, function: Callback) -> Callback:
+        """Call `function` the next time the event happens."""
+
+        def first(*args: Any, **kwargs: Any) -> Any:
+            self.off(event_name, first)
+            return function(*args, **kwargs)
+
+        self.on(event_name, first)
+        return function
+
+    def off(self, event_name: str, function: Callable[..., Any]) -> None:
+        """Call `function` no more; ValueError where it was not asked for."""
+        self._callbacks.get(event_name, []).remove(function)
+
+    def emit(self, event_name: str, *args: Any, **kwargs: Any) -> bool:
+        """Tell everyone who asked for the event; was there anyone?"""
+        callbacks = list(self._callbacks.get(event_name, ()))
+        for callback in callbacks:
+            try:
+                answer = callback(*args, **kwargs)
+                if inspect.isawaitable(answer):
+                    self._await(event_name, answer)
+            except Exception as error:
+                self._failed(event_name, error)
+        return bool(callbacks)
+
+    def _await(self, event_name: str, answer: Any) -> None:
+        task = asyncio.ensure_future(answer)
+        self._tasks.add(task)  # the loop alone would not keep it
+
+        def ended(task: "asyncio.Task[Any]") -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and isinstance(error := task.exception(), Exception):
+                self._failed(event_name, error)
+
+        task.add_done_callback(ended)
+
+    def _failed(self, event_name: str, error: Exception) -> None:
+        if event_name == "error" or not self.emit("error", error):
+            logger("bullmq").error("a callback failed", about=event_name, why=repr(error))

@@ -1,0 +1,1 @@
+"""JobScheduler: queues that add jobs to themselves, by the clock."""

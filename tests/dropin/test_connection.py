@@ -1,0 +1,131 @@
+"""Whatever the official client takes as a connection is an address here."""
+
+import asyncio
+import ssl
+from typing import Any
+
+import pytest
+import redis.asyncio as redis
+
+from corral.bullmq import Queue, QueueEvents, Worker
+from corral.bullmq.connection import address_of
+from corral.errors import InvalidOptions
+from tests.dropin.desk import Desk, Heard, nothing, until_true
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        (None, "redis://localhost:6379/0"),
+        ({}, "redis://localhost:6379/0"),
+        ("redis://db:1/2", "redis://db:1/2"),
+        ({"host": "db", "port": 6380, "db": 3}, "redis://db:6380/3"),
+        ({"host": "::1", "password": "a/b:c@d"}, "redis://:a%2Fb%3Ac%40d@[::1]:6379/0"),
+        ({"username": "me", "password": "x"}, "redis://me:x@localhost:6379/0"),
+        ({"username": "me"}, "redis://me@localhost:6379/0"),
+        ({"socket_timeout": 3, "retry": object()}, "redis://localhost:6379/0?socket_timeout=3"),
+        ({"unix_socket_path": "/run/r s.sock", "db": 1}, "unix:///run/r%20s.sock?db=1"),
+        (
+            {"ssl": True, "ssl_cert_reqs": ssl.CERT_NONE, "ssl_ca_certs": None, "ssl_check_hostname": False},
+            "rediss://localhost:6379/0?ssl_cert_reqs=none&ssl_check_hostname=False",
+        ),
+        (redis.Redis(host="db", socket_timeout=None, socket_connect_timeout=None), "redis://db:6379/0"),
+        (redis.from_url("redis://u:p@db:1/4?socket_timeout=9"), "redis://u:p@db:1/4?socket_timeout=9.0"),
+        (redis.Redis(unix_socket_path="/run/r.sock", socket_timeout=None), "unix:///run/r.sock?db=0"),
+    ],
+)
+def test_a_connection_is_read_as_an_address(given: Any, url: str) -> None:
+    assert address_of(given) == url
+
+
+def test_tls_of_a_client_is_kept() -> None:
+    client = redis.Redis(host="db", ssl=True, ssl_ca_certs="/etc/ca.pem", ssl_cert_reqs="optional")
+    assert address_of(client).startswith("rediss://db:6379/0?")
+    assert "ssl_ca_certs=%2Fetc%2Fca.pem" in address_of(client)
+    assert "ssl_cert_reqs=optional" in address_of(client)
+
+
+@pytest.mark.parametrize("given", [5, ["db"], {"credential_provider": object()}])
+def test_what_is_no_address_is_refused_with_the_way_out(given: Any) -> None:
+    with pytest.raises(InvalidOptions, match="give host, port, db, username and password, a URL, or"):
+        address_of(given)
+
+
+@pytest.mark.parametrize("kind", ["dict", "url", "client"])
+async def test_every_kind_of_connection_works(server: Server, kind: str) -> None:
+    client = redis.Redis(host="127.0.0.1", port=server.port)
+    given: Any = {
+        "dict": {"host": "127.0.0.1", "port": server.port}, "url": server.url, "client": client,
+    }[kind]  # fmt: skip
+    queue, events = Queue("mail", {"connection": given}), QueueEvents("mail", {"connection": given})
+    await events.waitUntilReady()
+    worker = Worker("mail", nothing, {"connection": given})
+    job = await queue.add("send", {})
+    assert await job.waitUntilFinished(events, 10_000) is None
+    for each in (worker, events, queue):
+        await each.close()
+    assert await client.exists("bull:mail:1") == 1, "a client that was given stays open"
+    await client.aclose()
+
+
+async def test_a_client_of_ones_own_speaks_to_the_same_server(desk: Desk) -> None:
+    queue = desk.queue(prefix="shop")
+    await queue.add("send", {"a": 1})
+    assert await queue.client.llen(queue.keys["wait"]) == 1
+    assert await queue.client.hget(queue.toKey("1"), "name") == "send"
+    assert await (await queue.waitUntilReady()).ping() is True
+
+
+def test_one_queue_is_used_from_many_event_loops(server: Server) -> None:
+    queue = Queue("mail", {"connection": server.url})
+    for number in range(3):
+        job = asyncio.run(queue.add("send", number))
+        assert job.id == str(number + 1)
+    assert asyncio.run(queue.count()) == 3
+
+
+async def test_a_worker_waits_for_a_server_that_is_not_there_yet(desk: Desk, server: Server) -> None:
+    job = await desk.queue().add("send", {})
+    events = await desk.events()
+    with Proxy(server.port) as proxy:
+        proxy.go_away()
+        worker = Worker("mail", nothing, {"connection": proxy.url})
+        heard = Heard(worker, "error", "completed")
+
+        async def told() -> bool:
+            return bool(heard.told)
+
+        await until_true(told)
+        assert heard.names() == ["error"]
+        proxy.come_back()
+        assert await job.waitUntilFinished(events, 10_000) is None
+        await worker.close()
+
+
+async def test_a_worker_goes_on_after_an_outage(desk: Desk, server: Server) -> None:
+    queue, events = desk.queue(), await desk.events()
+    with Proxy(server.port) as proxy:
+        worker = Worker("mail", nothing, {"connection": proxy.url})
+        heard = Heard(worker, "error")
+        await (await queue.add("send", {})).waitUntilFinished(events, 10_000)
+        proxy.go_away()
+        job = await queue.add("send", {})
+
+        async def told() -> bool:
+            return bool(heard.told)
+
+        await until_true(told)
+        proxy.come_back()
+        assert await job.waitUntilFinished(events, 10_000) is None
+        await worker.close()
+
+
+async def test_a_worker_is_closed_while_its_server_is_away(desk: Desk, server: Server) -> None:
+    with Proxy(server.port) as proxy:
+        proxy.go_away()
+        worker = Worker("mail", nothing, {"connection": proxy.url})
+        await asyncio.sleep(0.02)
+        await asyncio.wait_for(worker.close(), 5)
+        assert worker.closed

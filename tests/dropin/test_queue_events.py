@@ -1,0 +1,266 @@
+"""QueueEvents: callbacks and one by one, from an id on, and nothing missed across a lost connection."""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from corral.bullmq import Queue, QueueEvents
+from tests.dropin.desk import Desk, Heard, until_true
+from tests.dropin.peer import Peer
+from tests.support.proxy import Fate, Proxy, runs
+from tests.support.servers import Server
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    with Proxy(server.port) as proxy:
+        yield proxy
+
+
+async def test_callbacks_hear_what_node_does(desk: Desk, peer: Peer) -> None:
+    events = await desk.events()
+    heard = Heard(
+        events, "added", "waiting", "active", "completed", "failed", "progress", "drained",
+        "retries-exhausted", "completed:1", "paused", "resumed", "duplicated", "removed",
+    )  # fmt: skip
+    await peer.works()
+    await peer.add("send", {"script": {"return": {"a": [1]}, "progress": [{"half": 1}]}})
+    await until_true(lambda: _has(heard, "drained"))
+    assert [name for name in heard.names() if name != "drained"] == [
+        "added", "waiting", "active", "progress", "completed", "completed:1",
+    ]  # fmt: skip
+    [[args, event_id]] = heard.of("completed")
+    assert args == {"jobId": "1", "returnvalue": {"a": [1]}, "prev": "active"}
+    assert heard.of("completed:1") == [(args, event_id)]
+    assert heard.of("progress")[0][0]["data"] == {"half": 1}
+    assert heard.of("drained")[0][0] > event_id
+    await peer.add("send", {"script": {"fail": -1, "message": "no"}}, attempts=1)
+    await until_true(lambda: _has(heard, "retries-exhausted"))
+    assert heard.of("failed")[0][0] == {"jobId": "2", "failedReason": "no", "prev": "active"}
+    await peer("pause")
+    await peer("resume")
+    await peer.add("send", {}, jobId="twice", delay=60_000)
+    await peer.add("send", {}, jobId="twice")
+    await peer("remove", "twice")
+    await until_true(lambda: _has(heard, "removed"))
+    assert heard.of("duplicated")[0][0] == {"jobId": "twice"}
+
+
+async def _has(heard: Heard, event: str) -> bool:
+    return event in heard.names()
+
+
+async def test_a_callback_taken_off_hears_no_more(desk: Desk) -> None:
+    events = await desk.events()
+    told: list[str] = []
+
+    def note(args: dict[str, Any], event_id: str) -> None:
+        told.append(args["jobId"])
+
+    events.on("waiting", note)
+    heard = Heard(events, "waiting")
+    await desk.queue().add("send", {})
+    await until_true(lambda: _has(heard, "waiting"))
+    events.off("waiting", note)
+    await desk.queue().add("send", {})
+    await until_true(lambda: _count(heard, 2))
+    assert told == ["1"]
+
+
+async def _count(heard: Heard, count: int) -> bool:
+    return len(heard.told) >= count
+
+
+async def test_events_come_one_by_one(desk: Desk) -> None:
+    events = await desk.events(autorun=False)
+    await desk.queue().addBulk([{"name": "send"}] * 3)
+    found = []
+    async for event, args, event_id in events:
+        found.append((event, args["jobId"], event_id))
+        if len(found) == 6:
+            break
+    assert [each[:2] for each in found] == [
+        ("added", "1"), ("waiting", "1"), ("added", "2"), ("waiting", "2"), ("added", "3"), ("waiting", "3"),
+    ]  # fmt: skip
+    assert all(before[2] < after[2] for before, after in pairwise(found))
+
+
+async def test_a_listener_goes_on_where_another_stopped(desk: Desk) -> None:
+    await desk.queue().addBulk([{"name": "send"}] * 5)
+    first = await desk.events(autorun=False, lastEventId="0-0")
+    seen = []
+    async for event in first:
+        seen.append(event)
+        if len(seen) == 4:
+            break
+    second = await desk.events(lastEventId=seen[-1].id)
+    heard = Heard(second, "added", "waiting")
+    await until_true(lambda: _count(heard, 6))
+    assert [(name, args["jobId"]) for name, args, _ in heard.told] == [
+        (name, str(number)) for number in (3, 4, 5) for name in ("added", "waiting")
+    ]
+    after = [event async for event in _first(second.since(seen[0].id), 9)]
+    assert after[:3] == seen[1:]
+
+
+async def _first(events: Any, count: int) -> Any:
+    async for event in events:
+        yield event
+        count -= 1
+        if count == 0:
+            return
+
+
+async def test_nothing_that_happens_after_ready_is_missed(desk: Desk) -> None:
+    events = QueueEvents("mail", {"connection": desk.url, "autorun": False})
+    await events.waitUntilReady()
+    await desk.queue().add("before the first read", {})
+    async with events:
+        found = [event.event async for event in _first(events, 2)]
+    assert found == ["added", "waiting"]
+
+
+async def test_closing_ends_callbacks_and_iterators(desk: Desk) -> None:
+    events = await desk.events()
+    found: list[Any] = []
+
+    async def collect() -> None:
+        async for event in events:
+            found.append(event)
+
+    collecting = asyncio.create_task(collect())
+    await desk.queue().add("send", {})
+    while len(found) < 2:
+        await asyncio.sleep(0.005)
+    await events.close()
+    await asyncio.wait_for(collecting, 5)
+    assert (events.closed, events.running) == (True, False)
+    await events.close()
+
+
+async def test_a_listener_runs_once_at_a_time(desk: Desk) -> None:
+    events = await desk.events(autorun=False)
+    running = asyncio.create_task(events.run())
+    await until_true(lambda: _running(events))
+    with pytest.raises(Exception, match=r"^QueueEvents is already running\.$"):
+        await events.run()
+    await events.close()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def _running(events: QueueEvents) -> bool:
+    return events.running
+
+
+@pytest.mark.parametrize(
+    "fate", [Fate.CUT_BEFORE, Fate.CUT_INSIDE, Fate.SWALLOW, Fate.CUT_REPLY], ids=lambda fate: fate.name
+)
+async def test_no_event_is_missed_or_told_twice_across_a_reconnect(
+    desk: Desk, proxy: Proxy, fate: Fate
+) -> None:
+    """Every third read is broken somewhere, and jobs are added all the time."""
+    heard: list[tuple[str, str]] = []
+    listener = QueueEvents("mail", {"connection": proxy.url, "blockingTimeout": 20})
+    listener.on("added", lambda args, event_id: heard.append((args["jobId"], event_id)))
+    faults = Heard(listener, "error")
+    await listener.waitUntilReady()
+    reads = 0
+
+    def every_third(command: list[bytes]) -> bool:
+        nonlocal reads
+        if not runs("XREAD")(command):
+            return False
+        reads += 1
+        return reads % 3 == 0
+
+    rule = proxy.rule(every_third, fate, times=4, shares=(0.3, 0.9))
+    queue = Queue("mail", {"connection": desk.url})
+    added = 0
+    while len(faults.told) < 4:
+        added += 1
+        await queue.add("send", added)
+        await asyncio.sleep(0.001)
+    await until_true(lambda: _told(heard, added))
+    assert [job_id for job_id, _ in heard] == [str(number + 1) for number in range(added)]
+    assert rule.met == 4
+    await listener.close()
+    await queue.close()
+
+
+async def _told(heard: list[Any], count: int) -> bool:
+    return len(heard) >= count
+
+
+async def test_an_iterator_outlives_a_server_that_is_away(desk: Desk, proxy: Proxy) -> None:
+    listener = QueueEvents("mail", {"connection": proxy.url, "autorun": False})
+    faults = Heard(listener, "error")
+    queue = Queue("mail", {"connection": desk.url})
+    found: list[str] = []
+    async with listener:
+        proxy.go_away()
+
+        async def collect() -> None:
+            async for event, args, _ in listener:
+                if event == "added":
+                    found.append(args["jobId"])
+                if len(found) == 30:
+                    return
+
+        collecting = asyncio.create_task(collect())
+        await queue.addBulk([{"name": "while away"}] * 10)
+        await until_true(lambda: _count(faults, 1))
+        proxy.come_back()
+        await queue.addBulk([{"name": "back"}] * 10)
+        while len(found) < 20:
+            await asyncio.sleep(0.005)
+        proxy.cut()
+        await queue.addBulk([{"name": "cut"}] * 10)
+        await asyncio.wait_for(collecting, 10)
+    assert found == [str(number + 1) for number in range(30)]
+    await queue.close()
+
+
+async def test_a_listener_waits_for_a_server_that_is_not_there_yet(desk: Desk, proxy: Proxy) -> None:
+    proxy.go_away()
+    listener = QueueEvents("mail", {"connection": proxy.url})
+    faults, heard = Heard(listener, "error"), Heard(listener, "waiting")
+    await until_true(lambda: _count(faults, 1))
+    proxy.come_back()
+    await listener.waitUntilReady()
+    await desk.queue().add("send", {})
+    await until_true(lambda: _count(heard, 1))
+    await listener.close()
+
+
+async def test_a_slow_reader_reads_no_more_than_it_uses(desk: Desk, proxy: Proxy) -> None:
+    await desk.queue().addBulk([{"name": "send"}] * 1500)
+    listener = QueueEvents("mail", {"connection": proxy.url, "autorun": False, "lastEventId": "0-0"})
+    events = listener.since()
+    for _ in range(10):
+        await anext(events)
+    await asyncio.sleep(0.05)
+    assert proxy.count(runs("XREAD")) == 1
+    await events.aclose()  # type: ignore[attr-defined]
+    await listener.close()
+
+
+async def test_events_of_ones_own_are_heard_by_python_and_node(desk: Desk, peer: Peer) -> None:
+    events = await desk.events()
+    heard = Heard(events, "greeted")
+    await peer.node("openEvents", handle="events", **peer.where, opts={"lastEventId": "0-0"})
+    producer = desk.producer()
+    await producer.publishEvent({"eventName": "greeted", "who": "you", "times": 2})
+    await until_true(lambda: _count(heard, 1))
+    assert heard.told[0][1] == {"who": "you", "times": "2"}
+
+    async def node_heard() -> Any:
+        return [event for event in await peer.node("heard", handle="events") if event[0] == "greeted"]
+
+    [[_, fields, _]] = await until_true(node_heard)
+    assert fields == {"who": "you", "times": "2"}
+    with pytest.raises(ValueError, match=r"^publishEvent requires an 'eventName' key$"):
+        await producer.publishEvent({"who": "you"})

@@ -1,0 +1,166 @@
+"""What a Queue tells of its jobs is what Node's Queue tells."""
+
+from typing import Any
+
+import pytest
+
+from corral.bullmq import Queue
+from tests.dropin.desk import Desk, until_true
+from tests.dropin.peer import Peer
+
+STATES = ("active", "completed", "delayed", "failed", "paused", "prioritized", "waiting", "waiting-children")
+
+
+@pytest.fixture
+async def queue(desk: Desk) -> Queue:
+    """One job or more in every state."""
+    queue = desk.queue()
+    worker = desk.worker(None, called="by-hand", metrics={"maxDataPoints": 10})
+    for number, how in enumerate(("done", "done", "failed", "failed", "held")):
+        await queue.add(how, {"number": number})
+        token = f"token-{number}"
+        job = await worker.getNextJob(token)
+        assert job is not None
+        if how == "done":
+            await job.moveToCompleted({"number": number}, token)
+        elif how == "failed":
+            await job.moveToFailed(ValueError(f"no {number}"), token)
+    await desk.flows().add(
+        {"name": "parent", "queueName": "mail", "opts": {"jobId": "parent"}, "children": [
+            {"name": "child", "queueName": "other", "data": 1}]}
+    )  # fmt: skip
+    await queue.addBulk(
+        [{"name": "later", "opts": {"delay": 60_000 + number}} for number in range(2)]
+        + [{"name": "ranked", "opts": {"priority": priority}} for priority in (3, 1, 3)]
+        + [{"name": f"waits-{number}"} for number in range(4)]
+    )
+    return queue
+
+
+async def test_counts_are_nodes(queue: Queue, peer: Peer) -> None:
+    counts = await queue.getJobCounts()
+    assert counts == await peer("getJobCounts")
+    assert counts == dict(zip(STATES, (1, 2, 2, 2, 0, 3, 4, 1), strict=True))
+    named = await queue.getJobCounts("waiting", "failed", "waiting")
+    assert named == {"waiting": 4, "failed": 2, "paused": 0}
+    assert await queue.getJobCountByTypes("completed", "failed") == 4
+    assert await queue.count() == await peer("count") == 10
+
+
+@pytest.mark.parametrize(
+    ("state", "count"),
+    [
+        ("Waiting", 4), ("Active", 1), ("Completed", 2), ("Failed", 2), ("Delayed", 2), ("Prioritized", 3),
+        ("WaitingChildren", 1),
+    ],
+)  # fmt: skip
+async def test_each_state_has_its_count_and_its_jobs(
+    queue: Queue, peer: Peer, state: str, count: int
+) -> None:
+    assert await getattr(queue, f"get{state}Count")() == await peer(f"get{state}Count") == count
+    jobs = await getattr(queue, f"get{state}")()
+    assert [job.id for job in jobs] == [job["id"] for job in await peer(f"get{state}")]
+    assert len(jobs) == count
+    paged = await getattr(queue, f"get{state}")(1, 2)
+    assert [job.id for job in paged] == [job["id"] for job in await peer(f"get{state}", 1, 2)]
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+async def test_jobs_of_many_states_come_in_nodes_order(queue: Queue, peer: Peer, ascending: bool) -> None:
+    for types in (["waiting", "active", "completed"], list(STATES), []):
+        found = await queue.getJobs(types, 0, -1, ascending)
+        assert [job.id for job in found] == [
+            job["id"] for job in await peer("getJobs", types, 0, -1, ascending)
+        ]
+
+
+async def test_counts_per_priority_are_nodes(queue: Queue, peer: Peer) -> None:
+    counts = await queue.getCountsPerPriority([0, 1, 2, 3, 3])
+    assert counts == {"0": 4, "1": 1, "2": 0, "3": 2} == await peer("getCountsPerPriority", [0, 1, 2, 3])
+
+
+async def test_a_job_is_read_with_all_its_fields(queue: Queue, peer: Peer) -> None:
+    for job_id in ("1", "3", "5", "parent"):
+        job = await queue.getJob(job_id)
+        assert job is not None
+        seen = await peer.read(job_id)
+        assert await queue.getJobState(job_id) == await peer("getJobState", job_id) == await job.getState()
+        for field in (
+            "id", "name", "data", "progress", "delay", "priority", "timestamp", "attemptsMade",
+            "attemptsStarted", "stalledCounter", "stacktrace", "returnvalue", "processedBy", "failedReason", "parentKey", "opts",
+        ):  # fmt: skip
+            assert _plain(getattr(job, field)) == _plain(seen.get(field)), field
+        assert (job.processedOn or None) == seen.get("processedOn")
+        assert (job.finishedOn or None) == seen.get("finishedOn")
+    assert await queue.getJob("gone") is None
+    assert await queue.getJob("") is None
+
+
+def _plain(value: Any) -> Any:
+    """Without the options that only one side writes down where they are empty."""
+    if isinstance(value, dict):
+        return {name: part for name, part in value.items() if part not in (None, 0)}
+    return value
+
+
+async def test_metrics_are_nodes(queue: Queue, peer: Peer) -> None:
+    for kind in ("completed", "failed"):
+        metrics = await queue.getMetrics(kind)
+        assert metrics["meta"]["count"] == 2
+        assert metrics == await peer("getMetrics", kind)
+
+
+async def test_prometheus_reads_what_node_exports(queue: Queue, peer: Peer) -> None:
+    assert await queue.exportPrometheusMetrics() == await peer("exportPrometheusMetrics")
+    labels = {"shop": "eu"}
+    assert await queue.exportPrometheusMetrics(labels) == await peer("exportPrometheusMetrics", labels)
+
+
+async def test_workers_and_listeners_are_listed_as_node_lists_them(desk: Desk, peer: Peer) -> None:
+    queue = desk.queue()
+    assert await queue.getWorkers() == []
+    worker = desk.worker(called="packer")
+    await until_true(queue.getWorkersCount)
+    desk.worker()
+    await until_true(lambda: _is(queue, 2))
+    names = sorted(worker["rawname"] for worker in await queue.getWorkers())
+    assert names == ["bull:bWFpbA==", "bull:bWFpbA==:w:packer"]
+    assert sorted(each["rawname"] for each in await peer("getWorkers")) == names
+    assert {each["name"] for each in await queue.get_workers()} == {"mail"}
+    assert await queue.get_workers_count() == 2
+    await worker.close()
+    assert await queue.getWorkersCount() == 1
+    await desk.events()
+    await until_true(queue.getQueueEvents)
+    assert len(await peer("getQueueEvents")) == 1
+
+
+async def _is(queue: Queue, count: int) -> bool:
+    return await queue.getWorkersCount() == count
+
+
+async def test_a_version_that_node_wrote_is_read(desk: Desk, peer: Peer) -> None:
+    queue = desk.queue()
+    assert await queue.getVersion() is None
+    await peer.node("openQueue", handle="writing", **peer.where, opts={"skipMetasUpdate": False})
+    await peer.node("settled", handle="writing", field="version")
+    assert await queue.getVersion() == "bullmq:5.62.0"
+
+
+def test_a_queue_knows_its_keys() -> None:
+    queue = Queue("mail", {"prefix": "app"})
+    assert queue.qualifiedName == "app:mail"
+    assert queue.toKey("wait") == queue.keys["wait"] == "app:mail:wait"
+    assert queue.keys[""] == "app:mail:"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("", "Queue name must be provided"), ("a:b", "Queue name cannot contain :")]
+)
+async def test_a_name_node_refuses_is_refused_in_its_words(
+    peer: Peer, name: str, words: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{words}$"):
+        Queue(name)
+    with pytest.raises(Exception, match=f"^{words}$"):
+        await peer.node("openQueue", handle="refused", name=name, prefix="bull", url=peer.where["url"])
