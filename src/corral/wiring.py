@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from corral.core.bulk import Census, Intake
 from corral.core.capability import Capability
 from corral.core.desk import Desk, Stories
 from corral.core.ports import Broker, EventLog, Inspector, Operator, Reporter
@@ -10,20 +11,26 @@ from corral.errors import UnknownRoom
 from corral.store.connect import Store
 from corral.wire import bridgemq, bullmq, streams
 from corral.wire.bridgemq.broker import BridgemqBroker
+from corral.wire.bridgemq.census import BridgemqCensus
 from corral.wire.bridgemq.events import BridgemqEventLog
 from corral.wire.bridgemq.inspector import BridgemqInspector, bridgemq_queues
+from corral.wire.bridgemq.intake import bridgemq_intake
 from corral.wire.bridgemq.operator import BridgemqOperator
 from corral.wire.bridgemq.reporter import BridgemqReporter
 from corral.wire.bullmq.broker import BullmqBroker
+from corral.wire.bullmq.census import BullmqCensus
 from corral.wire.bullmq.events import BullmqEventLog
 from corral.wire.bullmq.inspector import BullmqInspector, bullmq_queues
+from corral.wire.bullmq.intake import bullmq_intake
 from corral.wire.bullmq.operator import BullmqOperator
 from corral.wire.bullmq.reporter import BullmqReporter
 from corral.wire.place import Place
 from corral.wire.streams.broker import StreamsBroker
+from corral.wire.streams.census import StreamsCensus
 from corral.wire.streams.desk import StreamsDesk
 from corral.wire.streams.events import StreamsEventLog
 from corral.wire.streams.inspector import StreamsInspector, streams_queues
+from corral.wire.streams.intake import streams_intake
 from corral.wire.streams.operator import StreamsOperator
 from corral.wire.streams.reporter import StreamsReporter
 from corral.wire.streams.stories import StreamsStories
@@ -46,6 +53,8 @@ class Room:
     operator: Callable[[Place], Operator]
     queues: Callable[[Store, str], Awaitable[list[str]]]
     """(store, namespace) -> names of the queues there."""
+    census: Callable[[Place], Census]
+    intake: Callable[[Place], Intake]
     desk: Callable[[Place], Desk] | None = None
     """Where the contract has an HTTP interface of its own."""
     stories: Callable[[Place], Stories] | None = None
@@ -64,6 +73,8 @@ ROOMS: dict[str, Room] = {
         inspector=BullmqInspector,
         operator=BullmqOperator,
         queues=bullmq_queues,
+        census=BullmqCensus,
+        intake=bullmq_intake,
     ),
     streams.NAME: Room(
         name=streams.NAME,
@@ -77,6 +88,8 @@ ROOMS: dict[str, Room] = {
         inspector=StreamsInspector,
         operator=StreamsOperator,
         queues=streams_queues,
+        census=StreamsCensus,
+        intake=streams_intake,
         desk=StreamsDesk,
         stories=StreamsStories,
     ),
@@ -92,6 +105,8 @@ ROOMS: dict[str, Room] = {
         inspector=BridgemqInspector,
         operator=BridgemqOperator,
         queues=bridgemq_queues,
+        census=BridgemqCensus,
+        intake=bridgemq_intake,
     ),
 }
 

@@ -18,7 +18,7 @@ from tests.support.servers import Server
 T = TypeVar("T")
 
 JOB_NAMES = {"streams": "embed"}
-EVENT_KEYS = {"bullmq": "bull:{queue}:events", "streams": "jobs:events"}
+EVENT_KEYS = {"bullmq": "bull:{queue}:events", "streams": "jobs:events", "bridgemq": "bridge:events"}
 
 
 class Ranch:
@@ -140,7 +140,8 @@ class Ranch:
 
 def drain(stream: Any, folder: Any, sink: Callable[[Any, int], None] | None = None, **options: Any) -> Any:
     """Run a streaming DataFrame to the present end into Parquet (or `sink`); the query, done."""
-    writer = stream.writeStream.trigger(availableNow=True).option("checkpointLocation", f"{folder}/checkpoint")
+    writer = stream.writeStream.trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
     if sink is None:
         writer = writer.format("parquet").option("path", f"{folder}/out")
     else:

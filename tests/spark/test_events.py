@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 from corral.core.outcome import Dead
 from corral.spark.events import read_stretch
@@ -55,7 +55,7 @@ def test_pieces_have_exactly_their_share(spark, bull: Ranch):
     bull.add(500)
     events = len(bull.told())
     table = bull.reader(spark, minPartitions=4).load()
-    sizes = [row["count"] for row in table.groupBy(F.spark_partition_id()).count().collect()]
+    sizes = [row["count"] for row in table.groupBy(sf.spark_partition_id()).count().collect()]
     assert sorted(sizes) == [events // 4] * 4
     assert table.select("event_id").distinct().count() == events
 
@@ -152,7 +152,7 @@ def test_a_new_queue_that_was_trimmed_before_it_was_seen_says_what_is_missing(
     bull.add(10, "mail-us")
     bull.trim(5, "mail-us")
     drain(bull.stream(spark, "mail-*", failOnDataLoss="false"), tmp_path)
-    [gap] = spark.read.parquet(f"{tmp_path}/out").where(F.col("event") == GAP).collect()
+    [gap] = spark.read.parquet(f"{tmp_path}/out").where(sf.col("event") == GAP).collect()
     assert (gap["queue"], json.loads(gap["data"])["missing"]) == ("mail-us", 15)
 
 
@@ -179,11 +179,11 @@ def test_trimmed_events_are_counted_exactly_by_a_query_that_goes_on(spark, ranch
     gone = ranch.trim(7)
     drain(ranch.stream(spark, failOnDataLoss="false"), tmp_path)
     table = spark.read.parquet(f"{tmp_path}/out")
-    [gap] = table.where(F.col("event") == GAP).collect()
+    [gap] = table.where(sf.col("event") == GAP).collect()
     told = json.loads(gap["data"])
     assert told["missing"] == gone - len(before)
     assert (told["why"], told["after"]) == ("trimmed", before[-1].id)
-    assert table.where(F.col("event") != GAP).count() + told["missing"] == added
+    assert table.where(sf.col("event") != GAP).count() + told["missing"] == added
 
 
 def test_a_gap_between_two_pages_of_one_task_is_seen(bull: Ranch):

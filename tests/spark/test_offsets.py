@@ -68,7 +68,8 @@ def test_marks_behind_a_trimmed_beginning_are_numbered_from_what_was_trimmed():
 def test_pieces_of_a_stretch_meet_at_their_points():
     whole = Stretch("q", "1-0", "9-0", 1, 9, True)
     pieces = offsets.split(whole, [Position("3-0", 3), Position("6-0", 6), Position("9-0", 9)])
-    assert [(piece.after, piece.until) for piece in pieces] == [("1-0", "3-0"), ("3-0", "6-0"), ("6-0", "9-0")]
+    ends = [(piece.after, piece.until) for piece in pieces]
+    assert ends == [("1-0", "3-0"), ("3-0", "6-0"), ("6-0", "9-0")]
     assert sum(piece.expected or 0 for piece in pieces) == whole.expected
     assert [piece.is_recreated for piece in pieces] == [True, False, False]
 
@@ -78,21 +79,21 @@ def test_pieces_of_a_stretch_meet_at_their_points():
 
 def test_a_stretch_that_is_read_whole_has_no_gap():
     watch = Watch(Stretch("q", "10-0", "20-0", 10, 20))
-    assert watch.look("10-0", extent("1-0", "30-0", 30, 30), "11-0") is None
+    assert watch.look("10-0", extent("1-0", "30-0", 30, 30)) is None
     watch.count(10)
     assert watch.verdict() is None
 
 
 def test_the_last_event_read_may_be_trimmed_and_nothing_is_missing():
     watch = Watch(Stretch("q", "10-0", "20-0", 10, 20))
-    assert watch.look("10-0", extent("11-0", "30-0", 20, 30), "11-0") is None
+    assert watch.look("10-0", extent("11-0", "30-0", 20, 30)) is None
     watch.count(10)
     assert watch.verdict() is None
 
 
 def test_what_was_trimmed_before_the_first_page_is_counted():
     watch = Watch(Stretch("q", "10-0", "20-0", 10, 20))
-    gap = watch.look("10-0", extent("15-0", "30-0", 16, 30), "15-0")
+    gap = watch.look("10-0", extent("15-0", "30-0", 16, 30))
     assert gap is not None
     assert (gap.why, gap.missing, gap.before) == (WhyGone.TRIMMED, 4, "15-0")
     watch.count(6)
@@ -103,9 +104,9 @@ def test_what_was_trimmed_before_the_first_page_is_counted():
 
 def test_what_is_trimmed_between_pages_is_counted_too():
     watch = Watch(Stretch("q", "10-0", "20-0", 10, 20))
-    assert watch.look("10-0", extent("1-0", "30-0", 30, 30), "11-0") is None
+    assert watch.look("10-0", extent("1-0", "30-0", 30, 30)) is None
     watch.count(3)
-    gap = watch.look("13-0", extent("18-0", "30-0", 13, 30), "18-0")
+    gap = watch.look("13-0", extent("18-0", "30-0", 13, 30))
     assert gap is not None
     assert gap.missing == 4
     watch.count(3)
@@ -117,7 +118,7 @@ def test_what_is_trimmed_between_pages_is_counted_too():
 
 def test_a_stretch_that_is_gone_altogether_is_counted_to_its_own_end_only():
     watch = Watch(Stretch("q", "10-0", "20-0", 10, 20))
-    gap = watch.look("10-0", extent("29-0", "30-0", 2, 30), None)
+    gap = watch.look("10-0", extent("29-0", "30-0", 2, 30))
     assert gap is not None
     assert gap.missing == 10
     verdict = watch.verdict()
@@ -127,9 +128,9 @@ def test_a_stretch_that_is_gone_altogether_is_counted_to_its_own_end_only():
 
 def test_a_log_that_vanished_while_it_was_read_says_how_much_went_with_it():
     watch = Watch(Stretch("q", "10-0", "20-0", 10, 20))
-    watch.look("10-0", extent("1-0", "30-0", 30, 30), "11-0")
+    watch.look("10-0", extent("1-0", "30-0", 30, 30))
     watch.count(5)
-    gap = watch.look("15-0", extent(None, None, 0, 0), None)
+    gap = watch.look("15-0", extent(None, None, 0, 0))
     assert gap is not None
     assert gap.why is WhyGone.RECREATED
     verdict = watch.verdict()
@@ -145,7 +146,7 @@ def test_a_log_that_was_begun_anew_is_named_so():
 
 def test_more_events_than_numbers_mean_a_log_begun_anew():
     watch = Watch(Stretch("q", "10-0", "99-0", 10, 20))
-    watch.look("10-0", extent("50-0", "99-0", 20, 20), "50-0")
+    watch.look("10-0", extent("50-0", "99-0", 20, 20))
     watch.count(20)
     verdict = watch.verdict()
     assert verdict is not None
@@ -154,7 +155,7 @@ def test_more_events_than_numbers_mean_a_log_begun_anew():
 
 def test_a_server_that_does_not_count_leaves_the_size_unknown():
     watch = Watch(Stretch("q", "10-0", "20-0", None, None))
-    gap = watch.look("10-0", extent("15-0", "30-0", 16, None), "15-0")
+    gap = watch.look("10-0", extent("15-0", "30-0", 16, None))
     assert gap is not None
     assert gap.why is WhyGone.UNKNOWN
     watch.count(6)

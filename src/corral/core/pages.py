@@ -35,6 +35,10 @@ class EventPage(Struct, frozen=True):
     extent: Extent
     size: int
     """Bytes of the entries, about."""
+    seen: int
+    """Entries that were looked at: more than there are events where several queues share one log."""
+    last: str | None
+    """The id of the last of them; the next page begins after it."""
 
 
 class Marks(Struct, frozen=True):
@@ -66,5 +70,13 @@ def columns_of(events: Sequence[JobEvent]) -> EventColumns:
         attempts=[event.attempt for event in events],
         previous=[event.previous for event in events],
         workers=[event.worker for event in events],
-        data=[None if event.data is None else orjson.dumps(event.data) for event in events],
+        data=[None if event.data is None else as_json(event.data) for event in events],
     )
+
+
+def as_json(value: Any) -> bytes:
+    """What was read from a wire, as JSON again; half a surrogate pair cannot be, and is shown instead."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return orjson.dumps({"_raw": repr(value)})

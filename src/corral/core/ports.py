@@ -147,7 +147,10 @@ class EventLog(Protocol):
         """How far the log reaches."""
 
     async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
-        """Up to `count` events later than id `after` and no later than `until`, as columns."""
+        """The events among the `count` entries later than id `after` and no later than `until`, as columns.
+
+        A page that saw fewer than `count` entries is the last.
+        """
 
     async def marks(self, after: str, until: str, first: int, step: int) -> Marks:
         """Count the events later than `after` and no later than `until`; marks at `first` and each `step` on.

@@ -118,14 +118,12 @@ def read_stretch(where: Where, reading: Reading, stretch: Stretch) -> Iterator[p
     watch = Watch(stretch)
     with Visit(where, reading.retry_s) as visit, without_collector():
         for after, page in pages(visit, stretch):
-            columns = page.columns
-            first = str(columns.ids[0], "ascii") if columns.ids else None
-            gap = watch.look(after, page.extent, first)
+            gap = watch.look(after, page.extent)
             if gap is not None:
                 _tell(gap, reading)
-            watch.count(len(columns))
-            if columns.ids:
-                yield record_batch(columns, where.room_name, stretch.queue)
+            watch.count(page.seen)
+            if page.columns.ids:
+                yield record_batch(page.columns, where.room_name, stretch.queue)
     gap = watch.verdict()
     if gap is not None:
         _tell(gap, reading)
@@ -137,14 +135,10 @@ def pages(visit: Visit, stretch: Stretch) -> Iterator[tuple[str, EventPage]]:
     events, after, count = visit.events(stretch.queue), stretch.after, FIRST_PAGE
     while True:
         page = visit.ask(partial(events.page, after, stretch.until, count))
-        read = len(page.columns)
         yield after, page
-        if read < count:
+        if page.seen < count or page.last is None or page.last == stretch.until:
             return
-        after = str(page.columns.ids[-1], "ascii")
-        if after == stretch.until:
-            return
-        count = next_count(read, page.size)
+        after, count = page.last, next_count(page.seen, page.size)
 
 
 def next_count(read: int, size: int) -> int:

@@ -64,8 +64,8 @@ class Watch:
         self._after = stretch.after
         self._before = stretch.until
 
-    def look(self, after: str, extent: Extent, first_read: str | None) -> Gap | None:
-        """The gap this page reveals, as far as is known: `first_read` is the page's first event, if any."""
+    def look(self, after: str, extent: Extent) -> Gap | None:
+        """The gap that the page behind `after` reveals, as far as is known."""
         stretch = self._stretch
         if extent.first is not None and id_key(extent.first) <= id_key(after):
             return None
@@ -74,19 +74,20 @@ class Watch:
         if number is None or gone is None:
             if after == BEGINNING:
                 return None
-            return self._note(WhyGone.UNKNOWN, None, after, first_read)
+            return self._note(WhyGone.UNKNOWN, None, after, extent.first)
         if gone < number:
-            return self._note(WhyGone.RECREATED, None, after, first_read)
+            return self._note(WhyGone.RECREATED, None, after, extent.first)
         lost = min(gone, gone if stretch.last is None else stretch.last) - number
         if lost <= 0:
             return None
         self._lost_so_far += lost
-        return self._note(WhyGone.TRIMMED, lost, after, first_read)
+        return self._note(WhyGone.TRIMMED, lost, after, extent.first)
 
     def _note(self, why: WhyGone, missing: int | None, after: str, before: str | None) -> Gap:
         if self._why is None:
             self._why, self._after = why, after
-        self._before = before or self._stretch.until
+        is_inside = before is not None and id_key(before) < id_key(self._stretch.until)
+        self._before = str(before) if is_inside else self._stretch.until
         return Gap(self._stretch.queue, why, missing, after, self._before)
 
     def count(self, read: int) -> None:

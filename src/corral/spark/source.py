@@ -6,6 +6,7 @@ from pyspark.sql.types import StructType
 from corral.errors import Unsupported
 from corral.spark import options
 from corral.spark.events import EventReader, EventStreamReader
+from corral.spark.jobs import USUAL_PARTITIONS, JobReader
 from corral.spark.schema import EVENTS, JOBS
 
 
@@ -26,7 +27,11 @@ class CorralSource(DataSource):
         where = options.where(self.options)
         if options.table(self.options) == "events":
             return EventReader(where, options.reading(self.options))
-        raise NotImplementedError
+        return JobReader(
+            where,
+            options.partition_count(self.options, USUAL_PARTITIONS),
+            options.retry_seconds(self.options),
+        )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         if options.table(self.options) == "jobs":

@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from corral.core.ports import Broker, EventLog, Inspector
+from corral.core.bulk import Census, Intake
+from corral.core.ports import EventLog, Inspector
 from corral.errors import StoreFault, StoreRefused
 from corral.spark.options import Where, is_pattern
 from corral.store.connect import Reconnect, Store
@@ -72,8 +73,11 @@ class Visit:
     def inspector(self, queue: str) -> Inspector:
         return self._where.room.inspector(self.place(queue))
 
-    def broker(self, queue: str) -> Broker:
-        return self._where.room.broker(self.place(queue))
+    def census(self, queue: str) -> Census:
+        return self._where.room.census(self.place(queue))
+
+    def intake(self, queue: str) -> Intake:
+        return self._where.room.intake(self.place(queue))
 
     def close(self) -> None:
         """Hang up."""

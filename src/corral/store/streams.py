@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from corral.core.event import Extent
-from corral.core.pages import Marks
+from corral.core.pages import EventColumns, EventPage, Marks
 from corral.errors import StoreFault, StoreRefused
 from corral.store.connect import Reconnect, Store
 from corral.store.faults import fault_of_text
@@ -70,9 +70,12 @@ async def read_page(
     return _extent(info), behind[0][1] if behind else [], entries
 
 
-def size_of(entries: Sequence[Sequence[Any]]) -> int:
-    """Bytes of these entries, about: of every sixteenth, times sixteen."""
-    return 16 * sum(40 + sum(map(len, flat)) for _, flat in entries[::16])
+def page_of(columns: EventColumns, extent: Extent, entries: Sequence[Sequence[Any]]) -> EventPage:
+    """The columns of these entries, and what a reader must know to go on behind them."""
+    # of every sixteenth, times sixteen: near enough
+    size = 16 * sum(40 + sum(map(len, flat)) for _, flat in entries[::16])
+    last = entries[-1][0].decode() if entries else None
+    return EventPage(columns, extent, size, len(entries), last)
 
 
 async def mark(store: Store, stream: str, after: str, until: str, first: int, step: int) -> Marks:

@@ -42,17 +42,9 @@ class BridgemqEventLog:
         return await streams.extent(self._store, self._stream)
 
     async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
-        found: list[JobEvent] = []
-        extent, size = None, 0
-        while len(found) < count:
-            reach, _, entries = await streams.read_page(self._store, self._stream, after, until, count)
-            extent = extent or reach
-            size += streams.size_of(entries)
-            found += [event for event in map(_decode, entries) if event.queue == self._queue]
-            if len(entries) < count:
-                break
-            after = entries[-1][0].decode()
-        return EventPage(columns_of(found[:count]), extent or await self.extent(), size)
+        extent, _, entries = await streams.read_page(self._store, self._stream, after, until, count)
+        ours = [event for event in map(_decode, entries) if event.queue == self._queue]
+        return streams.page_of(columns_of(ours), extent, entries)
 
     async def marks(self, after: str, until: str, first: int, step: int) -> Marks:
         """Marks among the events of every queue: only the server could tell them apart, by reading each."""

@@ -7,7 +7,7 @@ import orjson
 
 from corral.core import payload
 from corral.core.event import EventKind
-from corral.core.pages import EventColumns, empty_columns
+from corral.core.pages import EventColumns, as_json, empty_columns
 
 DEAD, RETRY = EventKind.DEAD.encode(), EventKind.RETRY.encode()
 
@@ -71,15 +71,7 @@ def _json_value(value: bytes) -> bytes:
         orjson.loads(value)
         return value
     except orjson.JSONDecodeError:
-        return _dumped(payload.decode(value))
-
-
-def _dumped(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value)
-    except TypeError:
-        # half a surrogate pair, which stands in the JSON of some strangers
-        return orjson.dumps({"_raw": repr(value)})
+        return as_json(payload.decode(value))
 
 
 def _text(raw: bytes) -> str:

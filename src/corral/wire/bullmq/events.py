@@ -40,7 +40,7 @@ class BullmqEventLog:
         extent, before, entries = await streams.read_page(
             self._place.store, self._stream, after, until, count
         )
-        return EventPage(decode_columns(entries, before), extent, streams.size_of(entries))
+        return streams.page_of(decode_columns(entries, before), extent, entries)
 
     async def marks(self, after: str, until: str, first: int, step: int) -> Marks:
         return await streams.mark(self._place.store, self._stream, after, until, first, step)

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from corral.core import payload
-from corral.core.pages import EventColumns, empty_columns
+from corral.core.pages import EventColumns, as_json, empty_columns
 from corral.wire.streams.codec import KINDS, KINDS_BY_TYPE
 
 _KINDS = {(kind.encode(), step.encode()): word.encode() for (kind, step), word in KINDS.items()}
@@ -28,7 +28,7 @@ def decode_columns(entries: Sequence[Sequence[Any]]) -> EventColumns:
         job_ids(get(b"job_id") or None)
         names(get(b"task") or None)
         workers(get(b"worker") or None)
-        data(b'{"step":' + _as_text(step) + b',"data":' + _as_json(get(b"data") or b"{}") + b"}")
+        data(b'{"step":' + _as_text(step) + b',"data":' + _json(get(b"data") or b"{}") + b"}")
     nothing = [None] * len(columns)
     columns.attempts.extend(nothing)
     columns.previous.extend(nothing)
@@ -46,16 +46,10 @@ def _as_text(raw: bytes) -> bytes:
     return orjson.dumps(raw.decode("utf-8", "replace"))
 
 
-def _as_json(raw: bytes) -> bytes:
+def _json(raw: bytes) -> bytes:
     """JSON as it stands, digit by digit; anything else as the codec reads it."""
     try:
         orjson.loads(raw)
         return raw
     except orjson.JSONDecodeError:
-        pass
-    read = payload.decode(raw)
-    try:
-        return orjson.dumps(read)
-    except TypeError:
-        # half a surrogate pair, which stands in the JSON of some strangers
-        return orjson.dumps({"_raw": repr(read)})
+        return as_json(payload.decode(raw))

@@ -32,7 +32,7 @@ class StreamsEventLog:
 
     async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
         extent, _, entries = await streams.read_page(self._store, self._keys.events, after, until, count)
-        return EventPage(decode_columns(entries), extent, streams.size_of(entries))
+        return streams.page_of(decode_columns(entries), extent, entries)
 
     async def marks(self, after: str, until: str, first: int, step: int) -> Marks:
         return await streams.mark(self._store, self._keys.events, after, until, first, step)

@@ -32,6 +32,10 @@ class Keys:
         """Added: what a broker's latest claim took, in case its answer is lost."""
         return f"{self._prefix}jobs:trip:{broker}"
 
+    def ledger(self, name: str) -> str:
+        """Added: what one write of many jobs has submitted already."""
+        return f"{self._prefix}jobs:ledger:{name}"
+
     def job(self, job_id: str) -> str:
         """The hash of one job."""
         return self.job_prefix + job_id
