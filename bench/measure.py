@@ -54,6 +54,11 @@ def server_us(reading: Reading) -> float:
     return float(reading["server_cpu_s"] * 1e6 / reading["count"])
 
 
+def own_us(reading: Reading) -> float:
+    """Microseconds of the peer's own CPU a job."""
+    return float(reading["own_cpu_s"] * 1e6 / reading["count"])
+
+
 def percentile(share: float) -> Callable[[Reading], float]:
     """The latency that this share of the jobs stays within, in ms."""
 

@@ -18,7 +18,7 @@ LONGEST_S = 600.0
 Order = Mapping[str, Any]
 """What to do: `measure`, `url`, `count`, and what else the measure names."""
 Reading = Mapping[str, Any]
-"""What came of it: `count`, `seconds`, `server_cpu_s`, or `latencies_ms`."""
+"""What came of it: `count`, `seconds`, `own_cpu_s` and `server_cpu_s`, or `latencies_ms`."""
 
 
 class Peer(Protocol):

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from corral import Corral, JobContext, JobState, Worker
@@ -31,12 +31,16 @@ async def server_cpu_s(app: Corral) -> float:
     return float(fields["used_cpu_user"]) + float(fields["used_cpu_sys"])
 
 
-async def timed(app: Corral, count: int, work: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+Work = Callable[[], Awaitable[Any]]
+
+
+async def timed(app: Corral, count: int, work: Work) -> dict[str, Any]:
     """A reading of how long the work took, here and in the server."""
-    cpu, begin = await server_cpu_s(app), perf_counter()
+    server, own, begin = await server_cpu_s(app), process_time(), perf_counter()
     await work()
-    seconds = perf_counter() - begin
-    return {"count": count, "seconds": seconds, "server_cpu_s": await server_cpu_s(app) - cpu}
+    seconds, own = perf_counter() - begin, process_time() - own
+    server = await server_cpu_s(app) - server
+    return {"count": count, "seconds": seconds, "own_cpu_s": own, "server_cpu_s": server}
 
 
 # -- adding -------------------------------------------------------------------------------------------------
@@ -79,7 +83,13 @@ async def worker(
         await serving.stop()
 
 
-async def work_off(app: Corral, queue: str, count: int, concurrency: int) -> dict[str, Any]:
+async def work_off(
+    app: Corral,
+    queue: str,
+    count: int,
+    concurrency: int,
+    watch: Callable[[Corral, int, Work], Awaitable[dict[str, Any]]] = timed,
+) -> dict[str, Any]:
     """Fill a queue, then time a worker until the server holds every job as completed."""
     await fill(app, queue, count)
     handled, all_handled = 0, asyncio.Event()
@@ -99,7 +109,7 @@ async def work_off(app: Corral, queue: str, count: int, concurrency: int) -> dic
             while (await inspector.counts())[JobState.COMPLETED] < count:  # noqa: ASYNC110 the server knows
                 await asyncio.sleep(0.001)
 
-        return await timed(app, count, work)
+        return await watch(app, count, work)
 
 
 async def processing(app: Corral, order: dict[str, Any]) -> dict[str, Any]:

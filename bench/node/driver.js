@@ -26,11 +26,13 @@ async function serverCpu(queue) {
 }
 
 async function timed(queue, count, work) {
-  const cpu = await serverCpu(queue);
+  const server = await serverCpu(queue);
+  const cpu = process.cpuUsage();
   const begin = now();
   await work();
   const seconds = now() - begin;
-  return { count, seconds, server_cpu_s: (await serverCpu(queue)) - cpu };
+  const { user, system } = process.cpuUsage(cpu);
+  return { count, seconds, own_cpu_s: (user + system) / 1e6, server_cpu_s: (await serverCpu(queue)) - server };
 }
 
 async function fill(queue, count) {
