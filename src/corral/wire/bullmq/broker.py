@@ -9,13 +9,14 @@ import msgpack
 
 from corral.core.batch import encode_all
 from corral.core.job import Claim, Job, JobState
-from corral.core.outcome import AlreadyMoved, Settlement, WaitingChildren
+from corral.core.outcome import AlreadyMoved, Postponed, Settlement, WaitingChildren
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
 from corral.errors import Refused, SettleError
 from corral.wire.bullmq import codec
 from corral.wire.bullmq.bound import SCRIPTS as SCRIPTS
 from corral.wire.bullmq.codes import ERRORS as ERRORS
 from corral.wire.bullmq.codes import refusal
+from corral.wire.bullmq.iterations import Iterations, is_scheduled, put_off_ms
 from corral.wire.bullmq.keys import Keys
 from corral.wire.place import Place
 
@@ -42,6 +43,7 @@ class BullmqBroker:
         self._unanswered: str | None = None
         self._line = self._store.line(self._keys.connection_name(place.profile.name), LONGEST_BLOCK_S)
         self._wake_up_at_risk = False
+        self._iterations = Iterations(place)
         profile = place.profile
         limit = profile.limit
         self._tail = (
@@ -75,7 +77,7 @@ class BullmqBroker:
     # -- out --------------------------------------------------------------------------------------------
 
     async def turn(self, settlements: Sequence[Settlement], want: int) -> Turn:
-        place, keys = self._place, self._keys
+        place = self._place
         now = place.clock()
         verdicts: list[SettleError | None] = [None] * len(settlements)
         rows, positions = [], []
@@ -87,34 +89,50 @@ class BullmqBroker:
         receipt = f"{self._owner}:{self._turns}"
         if want:
             self._unanswered = receipt
-        refused, claimed, why, until = await self._store.run(
-            SCRIPTS["turn"],
-            (*keys.fixed, *[keys.lock(row[0]) for row in rows]),
-            (now, receipt, place.profile.lock_ms, want, pack(rows), *self._tail),
-        )
-        if want:
-            self._unanswered = None
+        refused, claimed, why, until = await self._trip(rows, now, receipt, want)
         for index, code, text in refused:
             position = positions[index - 1]
             job_id = settlements[position].claim.job.id
             verdicts[position] = ERRORS[code](job_id, text.decode("utf-8", "replace"))
         claims = [codec.decode_claim(row, place.queue, receipt, now) for row in claimed]
+        if any(map(is_scheduled, claims)):
+            claims = await self._carry_on(claims, claimed)
+        if want:
+            # only now: where a schedule could not be carried on, the claims are adopted and it is tried again
+            self._unanswered = None
         return Turn(verdicts, claims, Rest(Why(why.decode()), until or None))
+
+    async def _carry_on(self, claims: list[Claim], rows: Sequence[Sequence[Any]]) -> list[Claim]:
+        """Make the next job of each scheduler whose job is among the claims; those that may run."""
+        scheduled = [place for place, claim in enumerate(claims) if is_scheduled(claim)]
+        failed = await self._iterations.carry_on(
+            [claims[place] for place in scheduled], [rows[place] for place in scheduled]
+        )
+        if not failed:
+            return claims
+        now, profile = self._place.clock(), self._place.profile
+        put_off = [Settlement(claim, Postponed(put_off_ms(claim)), now) for claim in failed]
+        await self._trip([codec.encode_settlement(settlement, profile) for settlement in put_off], now)
+        return [claim for claim in claims if claim not in failed]
+
+    async def _trip(self, rows: Sequence[Any], now: int, receipt: str = "", want: int = 0) -> Any:
+        """What the turn script answers."""
+        keys = self._keys
+        return await self._store.run(
+            SCRIPTS["turn"],
+            (*keys.fixed, *[keys.lock(row[0]) for row in rows]),
+            (now, receipt, self._place.profile.lock_ms, want, pack(rows), *self._tail),
+        )
 
     async def await_children(self, claim: Claim, child_key: str = "") -> bool:
         """Set a claimed job aside until its children (or that one) have ended; False where none is pending.
 
         Where it is True the claim is settled: a worker is told so by `AlreadyMoved`.
         """
-        place = self._place
-        settlement = Settlement(claim, WaitingChildren(), place.clock())
-        row = list(codec.encode_settlement(settlement, place.profile))
+        now = self._place.clock()
+        row = list(codec.encode_settlement(Settlement(claim, WaitingChildren(), now), self._place.profile))
         row[5] = child_key
-        refused, *_ = await self._store.run(
-            SCRIPTS["turn"],
-            (*self._keys.fixed, self._keys.lock(claim.job.id)),
-            (place.clock(), "", place.profile.lock_ms, 0, pack([row]), *self._tail),
-        )
+        refused, *_ = await self._trip([row], now)
         for _, code, text in refused:
             if code == 1:
                 return False
@@ -181,12 +199,13 @@ class BullmqBroker:
             )
             return Recovery(requeued=[job_id.decode() for job_id in requeued])
         rows = await self._store.run(SCRIPTS["adopt"], self._keys.fixed, (owner, GIVEN_UP_MS))
+        queue = self._place.queue
+        claims = [Claim(codec.decode_job(row[0], row[1], queue, JobState.ACTIVE), owner) for row in rows]
+        if any(map(is_scheduled, claims)):
+            claims = await self._carry_on(claims, rows)
         if owner == self._unanswered:
             self._unanswered = None
-        queue = self._place.queue
-        return Recovery(
-            [Claim(codec.decode_job(row[0], row[1], queue, JobState.ACTIVE), owner) for row in rows]
-        )
+        return Recovery(claims)
 
     async def close(self) -> None:
         if self._wake_up_at_risk:
