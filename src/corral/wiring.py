@@ -1,11 +1,14 @@
 """A room's name and a place become its ports; the only module that knows all rooms."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from corral.core.bulk import Census, Intake
 from corral.core.capability import Capability
 from corral.core.desk import Desk, Stories
+from corral.core.event import JobEvent
+from corral.core.job import JobState
+from corral.core.keeper import Keeper
 from corral.core.ports import Broker, EventLog, Inspector, Operator, Reporter
 from corral.errors import UnknownRoom
 from corral.store.connect import Store
@@ -15,6 +18,7 @@ from corral.wire.bridgemq.census import BridgemqCensus
 from corral.wire.bridgemq.events import BridgemqEventLog
 from corral.wire.bridgemq.inspector import BridgemqInspector, bridgemq_queues
 from corral.wire.bridgemq.intake import bridgemq_intake
+from corral.wire.bridgemq.keeper import BridgemqKeeper
 from corral.wire.bridgemq.operator import BridgemqOperator
 from corral.wire.bridgemq.reporter import BridgemqReporter
 from corral.wire.bullmq.broker import BullmqBroker
@@ -22,6 +26,7 @@ from corral.wire.bullmq.census import BullmqCensus
 from corral.wire.bullmq.events import BullmqEventLog
 from corral.wire.bullmq.inspector import BullmqInspector, bullmq_queues
 from corral.wire.bullmq.intake import bullmq_intake
+from corral.wire.bullmq.keeper import BullmqKeeper
 from corral.wire.bullmq.operator import BullmqOperator
 from corral.wire.bullmq.reporter import BullmqReporter
 from corral.wire.place import Place
@@ -31,6 +36,7 @@ from corral.wire.streams.desk import StreamsDesk
 from corral.wire.streams.events import StreamsEventLog
 from corral.wire.streams.inspector import StreamsInspector, streams_queues
 from corral.wire.streams.intake import streams_intake
+from corral.wire.streams.keeper import StreamsKeeper
 from corral.wire.streams.operator import StreamsOperator
 from corral.wire.streams.reporter import StreamsReporter
 from corral.wire.streams.stories import StreamsStories
@@ -55,9 +61,14 @@ class Room:
     """(store, namespace) -> names of the queues there."""
     census: Callable[[Place], Census]
     intake: Callable[[Place], Intake]
+    keeper: Callable[[Place], Keeper]
     desk: Callable[[Place], Desk] | None = None
     """Where the contract has an HTTP interface of its own."""
     stories: Callable[[Place], Stories] | None = None
+    story: Callable[[Place, str], Awaitable[list[JobEvent]]] | None = None
+    """Where each job has an event log of its own: (place, job id) -> what it says."""
+    metric_words: Mapping[JobState, str] | None = None
+    """What the contract's own metric calls the states, where it has one."""
 
 
 ROOMS: dict[str, Room] = {
@@ -72,7 +83,9 @@ ROOMS: dict[str, Room] = {
         events=BullmqEventLog,
         inspector=BullmqInspector,
         operator=BullmqOperator,
+        keeper=BullmqKeeper,
         queues=bullmq_queues,
+        metric_words=bullmq.METRIC_WORDS,
         census=BullmqCensus,
         intake=bullmq_intake,
     ),
@@ -87,11 +100,13 @@ ROOMS: dict[str, Room] = {
         events=StreamsEventLog,
         inspector=StreamsInspector,
         operator=StreamsOperator,
+        keeper=StreamsKeeper,
         queues=streams_queues,
         census=StreamsCensus,
         intake=streams_intake,
         desk=StreamsDesk,
         stories=StreamsStories,
+        story=lambda place, job_id: StreamsEventLog(place).job_events(job_id),
     ),
     bridgemq.NAME: Room(
         name=bridgemq.NAME,
@@ -104,6 +119,7 @@ ROOMS: dict[str, Room] = {
         events=BridgemqEventLog,
         inspector=BridgemqInspector,
         operator=BridgemqOperator,
+        keeper=BridgemqKeeper,
         queues=bridgemq_queues,
         census=BridgemqCensus,
         intake=bridgemq_intake,

@@ -155,7 +155,7 @@ def test_a_type_with_a_line_break_cannot_make_an_event_of_its_own(
     tell(client, job_id, "x\ndata: forged\n\nevent: done")
     tell(client, job_id, "done")
     with gateway.tail(job_id) as tail:
-        assert kinds(list(tail)) == ["hello", "queued", "x data: forged event: done", "done"]
+        assert kinds(list(tail)) == ["hello", "queued", "x data: forged  event: done", "done"]
 
 
 def test_a_job_over_whose_end_is_never_told_does_not_hold_its_tails(

@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -93,6 +94,8 @@ class Tail:
         self.parser = Parser(last_id)
         self.deadline = time.monotonic() + seconds
         self._raw = b""
+        self._last_id = last_id
+        self._events: deque[Event] = deque()
         self._has_ended = False
         self.status, self.headers = self._read_head()
 
@@ -135,10 +138,16 @@ class Tail:
 
     def __iter__(self) -> Iterator[Event]:
         """Events until the server ends the stream; EOFError where the connection breaks instead."""
-        while not self._has_ended:
-            chunk = self._chunk()
-            self._has_ended = not chunk
-            yield from self.parser.feed(chunk)
+        while self._events or not self._has_ended:
+            # what one chunk brought is kept for the next look, should this one end early
+            while self._events:
+                event = self._events.popleft()
+                self._last_id = event.id
+                yield event
+            if not self._has_ended:
+                chunk = self._chunk()
+                self._has_ended = not chunk
+                self._events += self.parser.feed(chunk)
 
     def until(self, *kinds: str) -> list[Event]:
         """Events up to the first of one of these kinds."""
@@ -151,7 +160,8 @@ class Tail:
 
     @property
     def last_id(self) -> str:
-        return self.parser.last_id
+        """Of the last event that was handed out."""
+        return self._last_id
 
     def kill(self) -> None:
         """Go without a word: the server's next bytes are answered by a reset."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from corral.gateway import jobs, problems, tailing
+from corral.gateway import describe, feed, health, jobs, operating, problems, queues, tailing
 from corral.gateway.callers import KeyRing
 from corral.gateway.guard import Guard
 from corral.gateway.hall import Hall
@@ -15,6 +15,16 @@ from corral.gateway.settings import Settings
 DESCRIPTION = """Ask for jobs, watch them live, and operate every queue.
 
 Every error is `application/problem+json` (RFC 9457) with a `type` that does not change."""
+
+
+class Gateway(FastAPI):
+    """FastAPI, with a description that says what is really answered."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        if self.openapi_schema is None:
+            self.openapi_schema = describe.finish(super().openapi())
+        return self.openapi_schema
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -36,7 +46,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         finally:
             await hall.close()
 
-    app = FastAPI(
+    app = Gateway(
         title="Corral gateway",
         version="1",
         description=DESCRIPTION,
@@ -46,7 +56,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     problems.install(app)
-    for part in (jobs, tailing):
+    for part in (jobs, tailing, queues, operating, feed, health):
         app.include_router(part.router)
     app.add_middleware(Guard, settings=chosen, ring=ring)
     return app

@@ -2,10 +2,15 @@
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from corral.gateway.models import NewJob, ProblemView
 from corral.gateway.problems import KINDS, MEDIA_TYPE
 
 Responses = dict[int | str, dict[str, Any]]
+
+
+_PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemView"}}}
 
 
 def problems(*statuses: int, more: Responses | None = None) -> Responses:
@@ -16,16 +21,18 @@ def problems(*statuses: int, more: Responses | None = None) -> Responses:
         described[status] = {
             "description": f"Problem: {', '.join(names)}",
             "model": ProblemView,
-            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemView"}}},
         }
     return described
 
 
+def body_of(model: type[BaseModel]) -> dict[str, Any]:
+    """A JSON body of that model."""
+    schema = model.model_json_schema()
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
 NEW_JOB: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": NewJob.model_json_schema()}},
-    },
+    **body_of(NewJob),
     "parameters": [
         {
             "name": "Idempotency-Key",
@@ -45,3 +52,22 @@ NEW_JOB: dict[str, Any] = {
         },
     ],
 }
+
+
+def finish(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with every error as a problem, and the keys it takes to be let in."""
+    schemas = document["components"]["schemas"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    document["components"]["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "Needed where the gateway has keys."}
+    }
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation["security"] = [{}, {"key": []}]
+            responses = operation["responses"]
+            for status, response in responses.items():
+                if status >= "400":
+                    response["content"] = _PROBLEM
+            responses["default"] = {"description": "Any other problem", "content": _PROBLEM}
+    return document

@@ -8,10 +8,14 @@ from corral.core.desk import Told
 
 HEARTBEAT = b": heartbeat\n\n"
 
+_ONE_LINE = dict.fromkeys((*range(32), 127), " ")
+
 
 def of_told(event: Told) -> bytes:
     """An event of a job."""
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (event.id.encode(), event.kind.encode(), event.data)
+    # a stranger's words may hold line breaks, and must not make events of their own
+    event_id, kind = event.id.translate(_ONE_LINE), event.kind.translate(_ONE_LINE)
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (event_id.encode(), kind.encode(), event.data)
 
 
 def own(name: str, retry_ms: int | None = None, **data: Any) -> bytes:

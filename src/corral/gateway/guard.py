@@ -1,6 +1,7 @@
 """The guard at the gate: limits, origins and keys before a request is looked at, safe headers after it."""
 
 from collections.abc import Sequence
+from time import perf_counter
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -42,9 +43,12 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        began = perf_counter()
+
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = with_security(message.get("headers", ()))
+                _count(scope, message["status"], perf_counter() - began)
             await send(message)
 
         try:
@@ -102,6 +106,14 @@ class Guard:
         told = 'Bearer realm="corral", error="invalid_token"' if authorization else 'Bearer realm="corral"'
         detail = "this key is not known" if authorization else "send a key: Authorization: Bearer …"
         raise Problem("unauthorized", detail, headers={"WWW-Authenticate": told})
+
+
+def _count(scope: Scope, status: int, seconds: float) -> None:
+    hall = scope.get("state", {}).get("hall")
+    if hall is not None:
+        # paths that lead nowhere are one: whoever tries many must not fill the registry
+        route = getattr(scope.get("route"), "path", "other")
+        hall.metrics.answered(scope["method"] if route != "other" else "other", route, status, seconds)
 
 
 def with_security(headers: Headers) -> list[tuple[bytes, bytes]]:

@@ -1,5 +1,6 @@
 """Hall: what all requests of one process share, from the first to the last."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
@@ -9,11 +10,14 @@ from fastapi import Request
 
 from corral.app import Corral
 from corral.core.desk import Bounds, Desk, Stories
+from corral.core.keeper import Keeper
 from corral.core.ports import Limit
 from corral.errors import InvalidOptions
 from corral.gateway.callers import Caller, Role
+from corral.gateway.directory import Directory
+from corral.gateway.feeding import FeedSource
 from corral.gateway.guard import CALLER
-from corral.gateway.metrics import GatewayMetrics, TailMetrics
+from corral.gateway.metrics import GatewayMetrics
 from corral.gateway.patience import Patience
 from corral.gateway.problems import Problem
 from corral.gateway.settings import Settings
@@ -24,6 +28,7 @@ from corral.wiring import room_named
 T = TypeVar("T")
 
 LINK_ANSWER_S = 2.0
+PUBLISH_S = 1.0
 
 
 class Hall:
@@ -32,6 +37,7 @@ class Hall:
     desk: Desk
     stories: Stories
     tails: Tails
+    feeds: Tails
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -46,7 +52,8 @@ class Hall:
         self.metrics = GatewayMetrics(self.corral.metrics.registry)
         self.is_stopping = False
         self._tails_of: Counter[str] = Counter()
-        self._patience = Patience(settings.answer_s)
+        self._patience = Patience(settings.answer_s, lambda: self.corral.store().call("PING"))
+        self.directory = Directory(self.corral)
         room = room_named(settings.room)
         if room.desk is None or room.stories is None:
             raise InvalidOptions(f"room {room.name!r} has no HTTP contract; set CORRAL_ROOM to 'streams'")
@@ -57,24 +64,45 @@ class Hall:
         place = self.corral.place(self.queue)
         self.desk, self.stories = self._make_desk(place), self._make_stories(place)
         settings = self.settings
-        self.tails = Tails(self.stories, self._patience, settings)
-        self.tails.start()
-        self.corral.metrics.registry.register(TailMetrics({"job": self.tails}))
+        self.tails = Tails(self.stories, self._patience, settings, settings.sweep_s)
+        self.feeds = Tails(FeedSource(self.corral), self._patience, settings, settings.feed_s)
+        for tails in (self.tails, self.feeds):
+            tails.start()
+        self._publishing = asyncio.create_task(self._publish_often())
 
     def stop(self) -> None:
         """End what would go on for long; what is short may come to its end."""
         self.is_stopping = True
         self.tails.stop()
+        self.feeds.stop()
 
     async def close(self) -> None:
         """Let go of everything."""
         self.stop()
         await self.tails.close()
+        await self.feeds.close()
+        self._publishing.cancel()
+        self.metrics.close()
         await self.corral.close()
+
+    def publish(self) -> None:
+        """Take over the numbers of the tails."""
+        self.metrics.count_tails("job", self.tails)
+        self.metrics.count_tails("feed", self.feeds)
+
+    async def _publish_often(self) -> None:
+        # another process may be asked for this one's numbers
+        while True:
+            self.publish()
+            await asyncio.sleep(PUBLISH_S)
 
     async def ask(self, answer: Awaitable[T]) -> T:
         """What the server answers, if it does in time."""
         return await self._patience.ask(answer)
+
+    def keeper(self, queue: Queue) -> Keeper:
+        """Who tidies a queue."""
+        return queue.room.keeper(self.corral.place(queue))
 
     def owner(self, caller: Caller) -> str | None:
         """Whose the jobs are that a caller asks for; None where nobody owns any."""

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
@@ -11,6 +10,7 @@ from corral.core.desk import Admission, Shown, Verdict
 from corral.core.job import Job, JobOptions
 from corral.errors import InvalidOptions
 from corral.gateway import headers
+from corral.gateway.answers import json_answer
 from corral.gateway.body import payload_size, read_json
 from corral.gateway.callers import Caller, Role
 from corral.gateway.describe import NEW_JOB, problems
@@ -21,11 +21,6 @@ from corral.gateway.problems import Problem
 router = APIRouter(tags=["jobs"])
 
 MOST_LISTED = 500
-
-
-def json_answer(document: Any, status: int = 200, more: dict[str, str] | None = None) -> Response:
-    """A JSON answer."""
-    return Response(orjson.dumps(document), status, headers=more, media_type="application/json")
 
 
 @router.post(

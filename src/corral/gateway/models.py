@@ -120,6 +120,19 @@ class ProblemView(BaseModel):
     errors: list[Fault] | None = None
 
 
+class Alive(BaseModel):
+    """The process is there."""
+
+    status: Literal["alive"]
+
+
+class Ready(BaseModel):
+    """What was looked at, and how it was found."""
+
+    status: Literal["ready"]
+    checks: dict[str, str]
+
+
 # -- queues of every room -----------------------------------------------------------------------------------
 
 
@@ -143,6 +156,76 @@ class QueueJob(BaseModel):
     data: Any
     queue: str
     state: JobState | None
+
+
+class QueueList(BaseModel):
+    """All queues."""
+
+    queues: list[QueueView]
+
+
+class QueueJobPage(BaseModel):
+    """Some jobs of a queue, and where to go on."""
+
+    jobs: list[QueueJob]
+    next: Annotated[str | None, Field(description="The cursor of the next page; null at the end.")] = None
+
+
+class EventView(BaseModel):
+    """Something that happened to a job."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    room: str
+    queue: str
+    at: int
+    kind: str
+    job_id: str | None = None
+
+
+class QueueJobDetail(QueueJob):
+    """A job with what it said and what happened to it."""
+
+    logs: list[str]
+    events: list[EventView]
+
+
+class WorkerView(BaseModel):
+    """A worker that is alive."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    address: str | None = None
+    seen_at: int | None = None
+
+
+class WorkerList(BaseModel):
+    """The workers of a queue."""
+
+    workers: list[WorkerView]
+
+
+class ScheduleView(BaseModel):
+    """Jobs that come by themselves."""
+
+    id: str
+    job: QueueJob
+    next_at: Annotated[int | None, Field(description="Milliseconds since the epoch; null while paused.")]
+
+
+class ScheduleList(BaseModel):
+    """The schedules of a queue."""
+
+    schedules: list[ScheduleView]
+
+
+class Done(BaseModel):
+    """Which jobs it was done for, and for which not."""
+
+    done: list[str]
+    not_done: list[str]
 
 
 class Ids(BaseModel):

@@ -1,23 +1,29 @@
-"""How long the gateway waits for the server: until it is silent, not until we are slow ourselves."""
+"""How long the gateway waits for the server: until it is silent, not until we or a long walk are slow."""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
-from corral.errors import Away
+from corral.errors import Away, StoreFault
 
 T = TypeVar("T")
 
-SECOND_CHANCE_S = 0.05
-"""After a pause of our own, answers may lie in the socket unread: one more look before giving up."""
+LAST_CHANCE = 0.25
+"""The share of the time that is kept for asking whether the server is there at all."""
 
 
 class Patience:
-    """Waits for answers; a server from which nothing at all comes for so long is away."""
+    """Waits for answers; a server from which nothing at all comes for so long is away.
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = max(seconds - SECOND_CHANCE_S, 0.01)
-        self._answered_at = float("-inf")
+    A verb may take many calls, and a busy process gets late to its answers. So before a call is given up the
+    server is asked for a sign of life, behind everything that was asked before.
+    """
+
+    def __init__(self, seconds: float, ping: Callable[[], Awaitable[Any]]) -> None:
+        self.seconds = seconds
+        self._ping = ping
+        self._heard_at = float("-inf")
+        self._asking: asyncio.Task[None] | None = None
 
     async def ask(self, answer: Awaitable[T]) -> T:
         """What the server answers; `Away` where it is silent."""
@@ -28,25 +34,34 @@ class Patience:
                 try:
                     answered = await answer
                 finally:
-                    watch.handle.cancel()
+                    watch.stop()
         except TimeoutError:
-            raise Away(f"the server is silent for {self._seconds + SECOND_CHANCE_S:g} s") from None
-        self._answered_at = loop.time()
+            raise Away(f"the server is silent for {self.seconds:g} s") from None
+        self._heard_at = loop.time()
         return answered
 
     def has_heard_since(self, moment: float) -> bool:
         """Did the server answer anything after that?"""
-        return self._answered_at > moment
+        return self._heard_at > moment
 
-    @property
-    def seconds(self) -> float:
-        return self._seconds
+    def listen(self) -> None:
+        """Ask the server for a sign of life; one question is enough for all who want to know."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._hear())
+
+    async def _hear(self) -> None:
+        try:
+            async with asyncio.timeout(self.seconds):
+                await self._ping()
+        except (StoreFault, TimeoutError):
+            return
+        self._heard_at = asyncio.get_running_loop().time()
 
 
 class _Watch:
-    """Looks after one call: as long as others are answered, the server is there and this one only waits."""
+    """Looks after one call."""
 
-    __slots__ = ("_limit", "_loop", "_patience", "_since", "handle")
+    __slots__ = ("_handle", "_limit", "_loop", "_patience", "_since")
 
     def __init__(self, patience: Patience, loop: asyncio.AbstractEventLoop, limit: asyncio.Timeout) -> None:
         self._patience = patience
@@ -56,10 +71,21 @@ class _Watch:
 
     def _arm(self) -> None:
         self._since = self._loop.time()
-        self.handle = self._loop.call_later(self._patience.seconds, self._look)
+        self._handle = self._loop.call_later(self._patience.seconds * (1 - LAST_CHANCE), self._doubt)
 
-    def _look(self) -> None:
+    def _doubt(self) -> None:
         if self._patience.has_heard_since(self._since):
             self._arm()
         else:
-            self._limit.reschedule(self._loop.time() + SECOND_CHANCE_S)
+            self._patience.listen()
+            self._handle = self._loop.call_later(self._patience.seconds * LAST_CHANCE, self._judge)
+
+    def _judge(self) -> None:
+        if self._patience.has_heard_since(self._since):
+            self._arm()
+        else:
+            self._limit.reschedule(self._loop.time())
+
+    def stop(self) -> None:
+        """It was answered, or its caller has gone."""
+        self._handle.cancel()

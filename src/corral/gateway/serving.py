@@ -3,6 +3,7 @@
 import ipaddress
 import os
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import uvicorn
@@ -80,18 +81,8 @@ def serve(address: Address, log_level: str = "warning") -> int:
         server = uvicorn.Server(config)
         server.run()
         return 0 if server.started else 1
-    _share_metrics()
-    socket = config.bind_socket()
-    try:
+    with TemporaryDirectory(prefix="corral-metrics-") as folder, config.bind_socket() as socket:
+        # whichever process is asked for metrics answers for all of them
+        os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
         Multiprocess(config, sockets=[socket]).run()
-    finally:
-        socket.close()
     return 0
-
-
-def _share_metrics() -> None:
-    """Let whichever process is asked for metrics answer for all of them."""
-    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-        import tempfile
-
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="corral-metrics-")

@@ -38,6 +38,7 @@ class Settings(BaseSettings):
 
     heartbeat_s: Annotated[float, Field(gt=0)] = 15.0
     sweep_s: Annotated[float, Field(gt=0, description="How often tails look for what strangers wrote.")] = 1.0
+    feed_s: Annotated[float, Field(gt=0, description="How often the feed of all queues looks.")] = 0.2
     retry_ms: Annotated[int, Field(ge=0, description="When a tail that broke off should come back.")] = 2000
     stall_s: Annotated[
         float, Field(gt=0, description="How long a client may leave what it is sent unread.")

@@ -90,10 +90,10 @@ class Tail:
 class Tails:
     """All tails of one process on one source."""
 
-    def __init__(self, source: Source, patience: Patience, settings: Settings) -> None:
+    def __init__(self, source: Source, patience: Patience, settings: Settings, sweep_s: float) -> None:
         self._source = source
         self._patience = patience
-        self._sweep_s = settings.sweep_s
+        self._sweep_s = sweep_s
         self._most_bytes = settings.tail_bytes
         self._retry_ms = settings.retry_ms
         self._readers: dict[str, set[Tail]] = {}

@@ -81,7 +81,11 @@ class Metrics:
         self.connected = self._gauge("bullmq_redis_connection_status", "Does the server answer? 1 or 0.")
         self.reconnects = self._counter("bullmq_redis_reconnect_attempts", "Tries to reach a server again.")
         self.job_count = Gauge(
-            "bullmq_job_count", "Jobs in the queue, by state.", ("queue", "state"), registry=self.registry
+            "bullmq_job_count",
+            "Jobs in the queue, by state.",
+            ("queue", "state"),
+            registry=self.registry,
+            multiprocess_mode="mostrecent",
         )
         self.extend_seconds = Histogram(
             "bullmq_lock_extend_duration_seconds",

@@ -1,6 +1,7 @@
 """The BullMQ room: BullMQ 5.62.0's Redis protocol."""
 
 from corral.core.capability import Capability
+from corral.core.job import JobState
 
 NAME = "bullmq"
 DEFAULT_QUEUE = "default"
@@ -26,3 +27,11 @@ EXTRAS: frozenset[str] = frozenset(
     }
 )
 """Options only this contract knows, in its own words; they reach `JobOptions.extra`."""
+METRIC_WORDS = {
+    JobState.WAITING: "waiting",
+    JobState.DELAYED: "delayed",
+    JobState.ACTIVE: "active",
+    JobState.COMPLETED: "completed",
+    JobState.DEAD: "failed",
+}
+"""The states as `bullmq_job_count` has them."""

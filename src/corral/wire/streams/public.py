@@ -14,7 +14,6 @@ OVER = ("done", "error", "canceled")
 _ID = re.compile(r"[!-9;-~]{1,255}")
 """The contract's ids are UUIDs; a stranger's may be any text that cannot be the name of another key."""
 _CURSOR = re.compile(r"([0-9]{1,20})\.([0-9]{1,4})\.([!-9;-~]{0,255})")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _NUMBERS = ("created_ts", "updated_ts", "ttl_s")
 _DOCUMENTS = ("payload", "result", "error")
 
@@ -57,7 +56,7 @@ def document(raw: bytes) -> Any:
 def told(entry_id: bytes, flat: Sequence[bytes]) -> Told:
     """An entry of a job's own stream, as a tail sends it."""
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
-    kind = _CONTROL.sub(" ", fields.get(b"type", b"").decode("utf-8", "replace"))
+    kind = fields.get(b"type", b"").decode("utf-8", "replace")
     data = {
         "type": kind,
         "ts": number(fields.get(b"ts", b"")) or int(entry_id.split(b"-")[0]),

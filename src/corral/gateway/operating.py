@@ -1,0 +1,148 @@
+"""Changing queues: pause and resume, retry, promote, remove and cancel jobs, drain, clean, replay."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from corral.core.job import JobState
+from corral.core.ports import Operator
+from corral.gateway.answers import json_answer
+from corral.gateway.body import read_json
+from corral.gateway.callers import Role
+from corral.gateway.describe import body_of, problems
+from corral.gateway.hall import Hall, enter
+from corral.gateway.models import Cleaned, Done, Drained, Ids, QueueView, Replayed
+from corral.gateway.problems import Problem
+from corral.gateway.queues import is_plausible, one_job, view
+from corral.queue import Queue
+
+router = APIRouter(tags=["operations"])
+
+Verb = Literal["retry", "promote", "remove", "cancel"]
+Act = Callable[[Sequence[str]], Awaitable[list[str]]]
+
+CHANGES = problems(401, 403, 404, 409, 503)
+CHANGES_WITH_BODY = problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
+
+
+async def _queue(request: Request, room: str, name: str) -> tuple[Hall, Queue]:
+    hall, _ = enter(request, Role.OPERATE)
+    return hall, await hall.ask(hall.directory.queue(room, name))
+
+
+def _act(operator: Operator, verb: Verb) -> Act:
+    acts: dict[Verb, Act] = {
+        "retry": operator.retry,
+        "promote": operator.promote,
+        "remove": operator.remove,
+        "cancel": operator.cancel,
+    }
+    return acts[verb]
+
+
+@router.post(
+    "/v1/queues/{room}/{queue}/pause", operation_id="pauseQueue", response_model=QueueView, responses=CHANGES
+)
+async def pause(request: Request, room: str, queue: str) -> Response:
+    """No claims until the queue is resumed."""
+    hall, found = await _queue(request, room, queue)
+    await hall.ask(found.operator.pause())
+    return json_answer(await hall.ask(view(found)))
+
+
+@router.post(
+    "/v1/queues/{room}/{queue}/resume",
+    operation_id="resumeQueue",
+    response_model=QueueView,
+    responses=CHANGES,
+)
+async def resume(request: Request, room: str, queue: str) -> Response:
+    """Claims again."""
+    hall, found = await _queue(request, room, queue)
+    await hall.ask(found.operator.resume())
+    return json_answer(await hall.ask(view(found)))
+
+
+@router.post(
+    "/v1/queues/{room}/{queue}/drain",
+    operation_id="drainQueue",
+    response_model=QueueView,
+    responses=CHANGES_WITH_BODY,
+    openapi_extra=body_of(Drained),
+)
+async def drain(request: Request, room: str, queue: str) -> Response:
+    """Delete all jobs that wait."""
+    hall, found = await _queue(request, room, queue)
+    asked, _ = await read_json(request, Drained, hall.settings)
+    await hall.keeper(found).drain(asked.delayed)
+    return json_answer(await hall.ask(view(found)))
+
+
+@router.post(
+    "/v1/queues/{room}/{queue}/clean",
+    operation_id="cleanQueue",
+    response_model=Done,
+    responses=CHANGES_WITH_BODY,
+    openapi_extra=body_of(Cleaned),
+)
+async def clean(request: Request, room: str, queue: str) -> Response:
+    """Delete jobs that ended long ago."""
+    hall, found = await _queue(request, room, queue)
+    asked, _ = await read_json(request, Cleaned, hall.settings)
+    done = await hall.keeper(found).clean(JobState(asked.state), asked.older_than_s * 1000, asked.limit)
+    return json_answer({"done": done, "not_done": []})
+
+
+@router.post(
+    "/v1/queues/{room}/{queue}/replay",
+    operation_id="replayQueue",
+    response_model=Done,
+    responses=CHANGES_WITH_BODY,
+    openapi_extra=body_of(Replayed),
+)
+async def replay(request: Request, room: str, queue: str) -> Response:
+    """Put dead jobs back in the queue."""
+    hall, found = await _queue(request, room, queue)
+    asked, _ = await read_json(request, Replayed, hall.settings)
+    done = await hall.keeper(found).replay(asked.limit)
+    return json_answer({"done": done, "not_done": []})
+
+
+@router.post(
+    "/v1/queues/{room}/{queue}/{verb}",
+    operation_id="changeJobs",
+    response_model=Done,
+    responses=CHANGES_WITH_BODY,
+    openapi_extra=body_of(Ids),
+)
+async def change_many(request: Request, room: str, queue: str, verb: Verb) -> Response:
+    """Retry, promote, remove or cancel these jobs; which it was done for, and which not."""
+    hall, found = await _queue(request, room, queue)
+    asked, _ = await read_json(request, Ids, hall.settings)
+    ids = list(dict.fromkeys(filter(is_plausible, asked.ids)))
+    done = set(await _act(found.operator, verb)(ids))
+    document = {
+        "done": [job_id for job_id in ids if job_id in done],
+        "not_done": [job_id for job_id in dict.fromkeys(asked.ids) if job_id not in done],
+    }
+    return json_answer(document)
+
+
+@router.post(
+    "/v1/queues/{room}/{queue}/jobs/{job_id}/{verb}",
+    operation_id="changeJob",
+    response_model=Done,
+    responses=problems(401, 403, 404, 409, 422, 503),
+)
+async def change_one(request: Request, room: str, queue: str, job_id: str, verb: Verb) -> Response:
+    """Retry, promote, remove or cancel one job; 409 where its state does not allow it."""
+    hall, found = await _queue(request, room, queue)
+    job = await one_job(hall, found, job_id)
+    done = await hall.ask(_act(found.operator, verb)([job_id]))
+    if not done:
+        state = job.state.value if job.state else "gone"
+        detail = f"{verb} cannot be done: job {job_id!a} is {state}"
+        raise Problem("not-possible-now", detail, job_state=state)
+    return json_answer({"done": done, "not_done": []})
