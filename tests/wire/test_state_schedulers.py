@@ -335,7 +335,7 @@ async def test_a_schedulers_next_job_goes_with_it_only(clockwork: MakeClockwork)
 async def test_schedulers_can_be_read(clockwork: MakeClockwork) -> None:
     queue = await clockwork()
     await queue.upsert("a", {"every": 60_000, "limit": 5, "endDate": BEGIN + DAY}, name="n", data={"x": 1})
-    await queue.upsert("b", {"pattern": "0 0 0 * * *", "tz": "Asia/Tokyo"}, opts={"keepLogs": 3, "lifo": True})
+    await queue.upsert("b", {"pattern": "0 0 0 * * *", "tz": "Asia/Tokyo"}, opts={"keepLogs": 3})
     theirs = await queue.node_queue("getJobSchedulers")
     ours = await queue.schedulers.all()
     assert [found.id for found in ours] == [found["key"] for found in theirs] == ["b", "a"]
