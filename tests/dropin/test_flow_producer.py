@@ -153,6 +153,7 @@ async def test_a_processor_adds_children_and_waits_for_them(desk: Desk, peer: Pe
     job = await queue.add("album", {})
     worker = desk.worker(process)
     heard = Heard(worker, "error", "failed")
+    await until_true(job.isWaitingChildren)
     desk.worker(photos, "photos")
     assert await job.waitUntilFinished(events, 10_000) == ["photo 1", "photo 2"]
     assert (steps, heard.told) == ([None, "second"], [])

@@ -87,7 +87,8 @@ async def test_a_job_is_read_with_all_its_fields(queue: Queue, peer: Peer) -> No
         assert await queue.getJobState(job_id) == await peer("getJobState", job_id) == await job.getState()
         for field in (
             "id", "name", "data", "progress", "delay", "priority", "timestamp", "attemptsMade",
-            "attemptsStarted", "stalledCounter", "stacktrace", "returnvalue", "processedBy", "failedReason", "parentKey", "opts",
+            "attemptsStarted", "stalledCounter", "stacktrace", "returnvalue", "processedBy", "failedReason",
+            "parentKey", "opts",
         ):  # fmt: skip
             assert _plain(getattr(job, field)) == _plain(seen.get(field)), field
         assert (job.processedOn or None) == seen.get("processedOn")

@@ -15,6 +15,7 @@ from corral.bullmq.custom_errors import (
 )
 from corral.bullmq.flow_producer import FlowProducer
 from corral.bullmq.job import Job
+from corral.bullmq.job_scheduler import JobScheduler
 from corral.bullmq.queue import Queue
 from corral.bullmq.queue_events import QueueEvents
 from corral.bullmq.queue_events_producer import QueueEventsProducer
@@ -27,6 +28,7 @@ __all__ = [
     "DelayedError",
     "FlowProducer",
     "Job",
+    "JobScheduler",
     "Queue",
     "QueueEvents",
     "QueueEventsProducer",

@@ -1,11 +1,13 @@
 """Queue: what producers and operators hold."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from corral.bullmq.adding import add_jobs
 from corral.bullmq.errors import told
 from corral.bullmq.job import Job
+from corral.bullmq.job_scheduler import JobScheduler
 from corral.bullmq.queue_getters import QueueGetters
 from corral.errors import QueueInUse
 
@@ -152,3 +154,51 @@ class Queue(QueueGetters):
     async def removeDeprecatedPriorityKey(self) -> int:
         """Delete a key that versions long gone left behind; 1, or 0 where there is none."""
         return int(await self.store.call("DEL", self.toKey("priority")))
+
+    # -- schedulers -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def jobScheduler(self) -> JobScheduler:
+        """The schedulers of this queue."""
+        return JobScheduler(self)
+
+    async def upsertJobScheduler(
+        self,
+        job_scheduler_id: str,
+        repeat_opts: Mapping[str, Any],
+        job_name: str | None = None,
+        job_data: Any = None,
+        opts: Mapping[str, Any] | None = None,
+        override: bool = True,
+        producer_id: str | None = None,
+    ) -> Job | None:
+        """Make a scheduler, or give one other ways; its next job. See `JobScheduler.upsertJobScheduler`.
+
+        >>> await queue.upsertJobScheduler("daily", {"pattern": "0 9 * * *", "tz": "UTC"})   # doctest: +SKIP
+        """
+        merged = {**self.jobsOpts, **(opts or {})}
+        return await self.jobScheduler.upsertJobScheduler(
+            job_scheduler_id, repeat_opts, job_name, job_data, merged, override, producer_id
+        )
+
+    async def removeJobScheduler(self, job_scheduler_id: str) -> int:
+        """Delete a scheduler and its next job; 0, or 1 where there is none."""
+        return await self.jobScheduler.removeJobScheduler(job_scheduler_id)
+
+    async def isJobScheduler(self, job_scheduler_id: str) -> bool:
+        """Is there a scheduler with this id?"""
+        return await self.jobScheduler.isJobScheduler(job_scheduler_id)
+
+    async def getJobScheduler(self, job_scheduler_id: str) -> dict[str, Any] | None:
+        """One scheduler; None where there is none."""
+        return await self.jobScheduler.getScheduler(job_scheduler_id)
+
+    async def getJobSchedulers(
+        self, start: int = 0, end: int = -1, asc: bool = False
+    ) -> list[dict[str, Any]]:
+        """Schedulers by when they are due, the last first unless `asc`."""
+        return await self.jobScheduler.getJobSchedulers(start, end, asc)
+
+    async def getJobSchedulersCount(self) -> int:
+        """How many schedulers there are."""
+        return await self.jobScheduler.getSchedulersCount()
