@@ -76,7 +76,7 @@ async def drain(request: Request, room: str, queue: str) -> Response:
     """Delete all jobs that wait."""
     hall, found = await _queue(request, room, queue)
     asked, _ = await read_json(request, Drained, hall.settings)
-    await hall.keeper(found).drain(asked.delayed)
+    await hall.ask(hall.keeper(found).drain(asked.delayed))
     return json_answer(await hall.ask(view(found)))
 
 
@@ -91,7 +91,8 @@ async def clean(request: Request, room: str, queue: str) -> Response:
     """Delete jobs that ended long ago."""
     hall, found = await _queue(request, room, queue)
     asked, _ = await read_json(request, Cleaned, hall.settings)
-    done = await hall.keeper(found).clean(JobState(asked.state), asked.older_than_s * 1000, asked.limit)
+    state, older_ms = JobState(asked.state), asked.older_than_s * 1000
+    done = await hall.ask(hall.keeper(found).clean(state, older_ms, asked.limit))
     return json_answer({"done": done, "not_done": []})
 
 
@@ -106,7 +107,7 @@ async def replay(request: Request, room: str, queue: str) -> Response:
     """Put dead jobs back in the queue."""
     hall, found = await _queue(request, room, queue)
     asked, _ = await read_json(request, Replayed, hall.settings)
-    done = await hall.keeper(found).replay(asked.limit)
+    done = await hall.ask(hall.keeper(found).replay(asked.limit))
     return json_answer({"done": done, "not_done": []})
 
 
@@ -122,7 +123,7 @@ async def change_many(request: Request, room: str, queue: str, verb: Verb) -> Re
     hall, found = await _queue(request, room, queue)
     asked, _ = await read_json(request, Ids, hall.settings)
     ids = list(dict.fromkeys(filter(is_plausible, asked.ids)))
-    done = set(await _act(found.operator, verb)(ids))
+    done = set(await hall.ask(_act(found.operator, verb)(ids)))
     document = {
         "done": [job_id for job_id in ids if job_id in done],
         "not_done": [job_id for job_id in dict.fromkeys(asked.ids) if job_id not in done],

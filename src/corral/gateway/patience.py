@@ -10,6 +10,8 @@ T = TypeVar("T")
 
 LAST_CHANCE = 0.25
 """The share of the time that is kept for asking whether the server is there at all."""
+LATE_S = 0.05
+"""A timer that comes later than this tells that we are slow ourselves."""
 
 
 class Patience:
@@ -32,16 +34,14 @@ class Patience:
             async with asyncio.timeout(None) as limit:
                 watch = _Watch(self, loop, limit)
                 try:
-                    answered = await answer
+                    return await answer
                 finally:
                     watch.stop()
         except TimeoutError:
             raise Away(f"the server is silent for {self.seconds:g} s") from None
-        self._heard_at = loop.time()
-        return answered
 
     def has_heard_since(self, moment: float) -> bool:
-        """Did the server answer anything after that?"""
+        """Did the server give a sign of life after that?"""
         return self._heard_at > moment
 
     def listen(self) -> None:
@@ -78,11 +78,18 @@ class _Watch:
             self._arm()
         else:
             self._patience.listen()
-            self._handle = self._loop.call_later(self._patience.seconds * LAST_CHANCE, self._judge)
+            self._give_a_chance()
 
-    def _judge(self) -> None:
+    def _give_a_chance(self) -> None:
+        wait = self._patience.seconds * LAST_CHANCE
+        self._handle = self._loop.call_later(wait, self._judge, self._loop.time() + wait)
+
+    def _judge(self, due: float) -> None:
         if self._patience.has_heard_since(self._since):
             self._arm()
+        elif self._loop.time() - due > LATE_S:
+            # this loop was held up: the sign of life may lie in the socket, unread
+            self._give_a_chance()
         else:
             self._limit.reschedule(self._loop.time())
 
