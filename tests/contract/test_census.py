@@ -9,7 +9,7 @@ from corral.core.bulk import Ledger, Wanted
 from corral.core.capability import Capability
 from corral.core.job import Job, JobState
 from corral.core.outcome import Completed, Dead, Released
-from corral.errors import InvalidName
+from corral.errors import InvalidName, InvalidPayload
 from tests.contract.conftest import House, settle
 
 ALL = Wanted()
@@ -232,6 +232,15 @@ async def test_a_job_without_an_id_is_refused(house: House):
     with pytest.raises(InvalidName, match="has no id") as refusal:
         await intake(house).submit_once([*fresh(house, 2), house.job()], LEDGER)
     assert refusal.value.position == 2
+    assert (await house.inspector.counts())[JobState.WAITING] == 0
+
+
+async def test_a_refused_job_of_many_is_named_by_its_place_and_nothing_is_written(house: House):
+    jobs = fresh(house, 5)
+    bad = house.job({"n": {1, 2}}, id=str(uuid4()))
+    with pytest.raises(InvalidPayload) as refusal:
+        await intake(house).submit_once([jobs[0], jobs[0], *jobs[1:3], bad, *jobs[3:]], LEDGER)
+    assert refusal.value.position == 4
     assert (await house.inspector.counts())[JobState.WAITING] == 0
 
 

@@ -139,13 +139,13 @@ class Ranch:
 
 
 def drain(stream: Any, folder: Any, sink: Callable[[Any, int], None] | None = None, **options: Any) -> Any:
-    """Run a streaming DataFrame to the present end into Parquet (or `sink`); the query, done."""
+    """Run a streaming DataFrame to the present end into Parquet (or `sink`, or a format); the query, done."""
     writer = stream.writeStream.trigger(availableNow=True)
     writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
-    if sink is None:
-        writer = writer.format("parquet").option("path", f"{folder}/out")
-    else:
-        writer = writer.foreachBatch(sink)
+    format = options.pop("format", "parquet")
+    writer = writer.foreachBatch(sink) if sink is not None else writer.format(format)
+    if format == "parquet":
+        writer = writer.option("path", f"{folder}/out")
     for name, value in options.items():
         writer = writer.option(name, str(value))
     query = writer.start()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -141,7 +142,7 @@ def writing(options: Mapping[str, str]) -> Writing:
         job_options=_object(options, "jobOptions"),
         dead_rows=options.get("deadRows"),
         max_pending=_whole(options, "maxPending", None),
-        write_id=options.get("writeId"),
+        write_id=_write_id(options.get("writeId")),
         ledger_s=_whole(options, "ledgerSeconds", Writing.ledger_s) or Writing.ledger_s,
         batch_rows=_whole(options, "batchRows", Writing.batch_rows) or Writing.batch_rows,
         retry_s=_seconds(options, "retrySeconds", Writing.retry_s),
@@ -172,6 +173,12 @@ def _check_names(options: Mapping[str, str], known: tuple[str, ...]) -> None:
             spelled = {word.lower(): word for word in known}
             way_out = f"did you mean {spelled[nearest[0]]!r}?" if nearest else f"use {', '.join(known)}"
             raise InvalidOptions(f"there is no option {shown(name)} here; {way_out}")
+
+
+def _write_id(given: str | None) -> str | None:
+    if given is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", given):
+        raise InvalidOptions(f"writeId is {shown(given)}; use up to 200 letters, digits, '-', '_' and '.'")
+    return given
 
 
 def _whole(options: Mapping[str, str], name: str, default: int | None) -> int | None:

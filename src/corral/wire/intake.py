@@ -6,7 +6,7 @@ from dataclasses import replace
 from corral.core.bulk import Ledger
 from corral.core.job import Job
 from corral.core.ports import Broker
-from corral.errors import InvalidName
+from corral.errors import InvalidName, Refused
 from corral.store.once import KnownRows, OnceStore
 from corral.wire.place import Place
 
@@ -37,6 +37,11 @@ class LedgerIntake:
                 break
             except KnownRows as known:
                 left = [job for job in left if job.id not in known.ids]
+            except Refused as error:
+                if error.position is not None:
+                    refused = left[error.position].id
+                    error.position = next(n for n, job in enumerate(jobs) if job.id == refused)
+                raise
         return store.added
 
     async def forget(self, ledger: Ledger) -> None:

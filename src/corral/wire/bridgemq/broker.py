@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from corral.core.batch import encode_all
 from corral.core.job import Claim, Job
 from corral.core.outcome import Settlement
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
@@ -73,7 +74,7 @@ class BridgemqBroker:
 
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
         now = self._place.clock()
-        rows = [codec.encode_job(job, now) for job in jobs]
+        rows = encode_all(jobs, lambda job: codec.encode_job(job, now))
         for batch in _bounded(rows, lambda row: len(row.raw)):
             await self._add(batch)
         return [row.id for row in rows]
