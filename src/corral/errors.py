@@ -35,6 +35,7 @@ CorralError
     ├── Transient               try again, whatever the table says
     ├── Postpone                not now: again after a delay, no attempt spent
     ├── GiveBack                not me: back to the queue, no attempt spent
+    ├── WaitForChildren         not yet: again when the job's children have ended, no attempt spent
     ├── JobTimeout              the attempt took longer than its handler allows
     ├── JobCancelled            the job was cancelled while it ran
     └── ProcessDied             the process that ran the handler is gone
@@ -218,6 +219,10 @@ class Postpone(HandlerError):
 
 class GiveBack(HandlerError):
     """Not me: back to the queue, no attempt spent."""
+
+
+class WaitForChildren(HandlerError):
+    """Not yet: again when the job's children have ended, no attempt spent."""
 
 
 class JobTimeout(HandlerError):

@@ -8,7 +8,7 @@ from tests.support.node import NodeError
 from tests.wire.twins import Twins
 
 EVERYWHERE: list[dict[str, Any]] = [
-    {}, {}, {}, {}, {"priority": 4}, {"priority": 2}, {"delay": 60_000}, {"delay": 9_000, "priority": 1}, {}, {}
+    {}, {}, {}, {}, {"priority": 4}, {"priority": 2}, {"delay": 60_000}, {"delay": 900, "priority": 1}, {}, {}
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from corral.core.backoff import BackoffRule as BackoffRule
 from corral.core.backoff import delay_before
 from corral.core.failure import Verdict, classify, spoken
 from corral.core.job import Claim, Job
-from corral.errors import GiveBack, JobCancelled, Postpone
+from corral.errors import GiveBack, JobCancelled, Postpone, WaitForChildren
 
 
 class Completed(Struct, frozen=True, tag=True):
@@ -101,6 +101,8 @@ def _decide(job: Job, error: BaseException, reason: str, trace: str, policy: Ret
             return Postponed(max(int(delay), 0))
         case GiveBack():
             return Released()
+        case WaitForChildren():
+            return WaitingChildren()
         case JobCancelled():
             return Cancelled()
     spent = job.attempt + 1

@@ -7,13 +7,14 @@ from contextlib import suppress
 from typing import Any
 
 from corral.core.job import Claim
-from corral.core.outcome import Released, RetryPolicy, Settlement, decide
+from corral.core.outcome import Outcome, Released, RetryPolicy, Settlement, decide
 from corral.core.ports import Broker, Rest, Turn, Why
 from corral.errors import (
     FailedChildren,
     JobMissing,
     LockMissing,
     LockStolen,
+    NoPendingChildren,
     NotActive,
     PendingChildren,
     SettleError,
@@ -39,6 +40,8 @@ SURE = 0.9
 LONGEST_DELAY = 32
 """After so many tries every delay is the longest."""
 
+STATE = (PendingChildren, FailedChildren, NoPendingChildren)
+"""What a room answers when the job's children stand against this settlement."""
 GONE = (JobMissing, LockMissing, LockStolen, NotActive)
 """What a room answers when this settlement, or another attempt's, was applied before."""
 
@@ -254,7 +257,7 @@ class Turns:
         for attempt, verdict in zip(batch, verdicts, strict=True):
             if verdict is None:
                 applied.append(attempt)
-            elif isinstance(verdict, PendingChildren | FailedChildren) and not attempt.mended:
+            elif isinstance(verdict, STATE) and not attempt.mended:
                 self._mend(attempt, verdict)
             elif attempt.sends > 1 and isinstance(verdict, GONE):
                 if now.since(attempt.sure) < self._lock_ms * SURE:
@@ -266,10 +269,16 @@ class Turns:
         return applied
 
     def _mend(self, attempt: Attempt, verdict: SettleError) -> None:
-        """The state of the job refuses this outcome, not its lock: it fails with that as the reason."""
+        """The state of the job refuses this outcome, not its lock: another is put in its place.
+
+        A job that has no child to wait for runs again at once, as if the last had just ended; one whose
+        children are in the way of its end fails with that as the reason.
+        """
         attempt.mended = True
         attempt.sends = 0
-        outcome = decide(attempt.claim.job, verdict, "", self._policy)
+        outcome: Outcome = Released()
+        if not isinstance(verdict, NoPendingChildren):
+            outcome = decide(attempt.claim.job, verdict, "", self._policy)
         attempt.settlement = Settlement(attempt.claim, outcome, self._clock())
         self.ended(attempt)
 
