@@ -284,4 +284,4 @@ def test_a_program_that_forgot_its_guard_is_told_and_makes_no_second_worker(
         process.wait(20)
     said = (tmp_path / "log").read_text()
     assert "put app.run(…) under `if __name__ == '__main__':`" in said
-    assert said.count("] working ") == 1
+    assert said.count('"event": "working"') == 1

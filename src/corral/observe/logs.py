@@ -51,11 +51,11 @@ def _processors(json: bool, stream: TextIO) -> list[Processor]:
 def logger(part: str, **fields: Any) -> FilteringBoundLogger:
     """A logger for one part of the house; `fields` are on each of its lines.
 
-    Where nobody has configured logs, warnings and worse go to stderr: stdout is the program's own.
+    Where nobody has configured logs they go to stderr: stdout is the program's own.
 
     >>> log = logger("worker", queue="mail")
     """
     if not structlog.is_configured():
-        _configure_own(LEVELS["warning"], None, sys.stderr, cache=False)
+        _configure_own(LEVELS["info"], None, sys.stderr, cache=False)
     bound: FilteringBoundLogger = structlog.get_logger(part=part, **fields)
     return bound
