@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from corral import __version__
-from corral.cli import demo, events, jobs, queues, workers
+from corral.cli import demo, events, gateway, jobs, queues, workers
 from corral.cli.session import FolderOption, JsonOption, NamespaceOption, RoomOption, UrlOption, remember
 
 root = typer.Typer(
@@ -23,6 +23,7 @@ event_group = typer.Typer(help="Follow what happens.", no_args_is_help=True)
 
 root.command("demo")(demo.command)
 root.command("worker")(workers.command)
+root.command("gateway")(gateway.command)
 root.add_typer(queue_group, name="queue")
 queue_group.command("ls")(queues.list_queues)
 queue_group.command("add")(queues.add)

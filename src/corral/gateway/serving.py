@@ -42,6 +42,13 @@ def check_address(host: str, ring: KeyRing) -> None:
         )
 
 
+def check_keys(host: str) -> Settings:
+    """The settings of the environment, if its keys allow to be reached at this address."""
+    settings = Settings()
+    check_address(host, KeyRing.load(settings))
+    return settings
+
+
 def is_loopback(host: str) -> bool:
     """Does this address reach only this machine?"""
     if host.lower() == "localhost":
@@ -74,8 +81,7 @@ def configure(app: Any, address: Address, settings: Settings, log_level: str = "
 
 def serve(address: Address, log_level: str = "warning") -> int:
     """Serve as the environment says until a signal comes; the exit code."""
-    settings = Settings()
-    check_address(address.host, KeyRing.load(settings))
+    settings = check_keys(address.host)
     config = configure(FACTORY, address, settings, log_level)
     if address.workers == 1:
         server = uvicorn.Server(config)

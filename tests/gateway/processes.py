@@ -1,0 +1,76 @@
+"""Gateways and workers as processes of their own, to be killed."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from tests.support.servers import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+
+WORKER = """
+import asyncio, os, sys
+from corral import Corral
+
+app = Corral(os.environ["REDIS_URL"], room="streams")
+
+@app.job("embed")
+async def embed(job):
+    await job.emit("begun", {})
+    await asyncio.sleep(0.01)
+    await job.emit("half", {})
+    await asyncio.sleep(0.01)
+    return {"n": job.data["n"]}
+
+profile = {"lock_ms": 500, "recover_ms": 200, "extra": {"max_deliveries": 1000}}
+asyncio.run(app.run(concurrency=5, **profile))
+"""
+
+
+class GatewayProcess:
+    """`corral gateway` as it is typed."""
+
+    def __init__(self, redis_url: str, workers: int = 1, port: int | None = None, **settings: str) -> None:
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "corral.cli", "gateway", "--log-level", "error"),
+                *("--port", str(self.port), "--workers", str(workers)),
+            ],
+            env={**os.environ, "REDIS_URL": redis_url, **settings},
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+        )
+
+    def ready(self, seconds: float = 30.0) -> "GatewayProcess":
+        """The gateway, once it answers."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                if httpx2.get(f"{self.url}/readyz", timeout=2).status_code == 200:
+                    return self
+            except httpx2.HTTPError:
+                pass
+            assert time.monotonic() < deadline, "the gateway is not ready"
+            assert self.process.poll() is None, f"the gateway ended with {self.process.returncode}"
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def start_worker(redis_url: str) -> "subprocess.Popen[Any]":
+    """A worker of jobs called embed."""
+    return subprocess.Popen(
+        [sys.executable, "-c", WORKER],
+        env={**os.environ, "REDIS_URL": redis_url},
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+    )
