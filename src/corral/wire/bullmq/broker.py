@@ -144,6 +144,8 @@ class BullmqBroker:
         return self._unanswered
 
     async def wait(self, rest: Rest) -> None:
+        if rest.why is Why.SATISFIED:
+            return
         if rest.why is Why.LIMITED and rest.until is not None:
             # the marker is left for when the limit has passed: taking it now would wake nobody
             await asyncio.sleep(min(max(rest.until - self._place.clock(), 1) / 1000, LONGEST_BLOCK_S))

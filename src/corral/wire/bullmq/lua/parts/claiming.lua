@@ -112,6 +112,8 @@ local function claim(want, now, receipt, lock_ms, worker, limit_max, limit_ms, m
     wake(false)
   end
   if total > max_bytes or #claims == want then return claims, "satisfied", 0 end
+  -- ids whose jobs are gone took the places of others: there may be more behind them
+  if #ids == allowed and #claims < allowed then return claims, "satisfied", 0 end
   if #claims < allowed then return claims, "drained", next_due() end
   if why == "limited" then return claims, why, now + limited_for(max) end
   return claims, why, 0
