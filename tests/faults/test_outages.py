@@ -16,7 +16,7 @@ pytestmark = pytest.mark.faults
 
 END_S = 60.0
 ANSWER_S = 1.0
-LOCK_MS = 1000
+LOCK_MS = 2000
 OUTAGE_S = 2.5
 """Long enough for calls under way to be given up."""
 
