@@ -63,11 +63,11 @@ class Node:
     {'bullmq': '5.62.0', 'node': 'v20.20.2'}
     """
 
-    def __init__(self) -> None:
+    def __init__(self, script: Path = DRIVER) -> None:
         binary = node_binary()
         assert binary is not None, "Node is not installed"
         self._process = subprocess.Popen(
-            [binary, str(DRIVER)],
+            [binary, str(script)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "CORRAL_NODE_MODULES": str(node_modules())},

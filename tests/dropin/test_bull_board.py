@@ -1,0 +1,175 @@
+"""Bull Board from npm on queues that Corral alone works on: lists, shows, retries, promotes, sees workers."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral.bullmq import Job, Queue
+from tests.dropin.desk import Desk, until_true
+from tests.support.node import Node, node_modules, why_no_node
+
+SCRIPT = Path(__file__).parent / "node" / "board.js"
+Ask = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture(scope="session")
+def board_process() -> Iterator[Node]:
+    """One Bull Board for this pytest process."""
+    missing = why_no_node()
+    if missing is None and not (node_modules() / "@bull-board" / "api").exists():
+        missing = f"@bull-board/api is not in {node_modules()}: run `make` (or `npm install`) first"
+    if missing:
+        pytest.fail(missing, pytrace=False)
+    process = Node(SCRIPT)
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+async def ask(board_process: Node, desk: Desk) -> AsyncIterator[Ask]:
+    """Call a route of the board, which knows the queues `mail` and `photos`; what it answers."""
+    await board_process("open", url=desk.url, prefix="bull", names=["mail", "photos"])
+
+    async def call(method: str, route: str, **given: Any) -> Any:
+        params = {"queueName": "mail", **given.pop("params", {})}
+        query = given.pop("query", {})
+        answer = await board_process(
+            "ask", method=method, route=route, params=params, query=query, body=given
+        )
+        assert answer["status"] < 400, answer
+        return answer["body"]
+
+    yield call
+    await board_process("closeAll")
+
+
+async def listed(ask: Ask, status: str = "latest") -> dict[str, Any]:
+    """The queue `mail` as the board lists it, with its jobs of a state."""
+    query = {"activeQueue": "mail", "status": status, "page": "1", "jobsPerPage": "20"}
+    queues = (await ask("get", "/api/queues", query=query))["queues"]
+    found: dict[str, Any] = next(queue for queue in queues if queue["name"] == "mail")
+    return found
+
+
+async def fails_first(job: Job, token: str) -> Any:
+    await job.log(f"attempt {job.attemptsMade}")
+    await job.updateProgress(30)
+    if job.name == "fails" and job.attemptsMade == 0:
+        raise ValueError("not yet")
+    return {"sent": job.data}
+
+
+async def ran(queue: Queue, **counts: int) -> bool:
+    return await queue.getJobCounts(*counts) == counts
+
+
+async def test_the_board_lists_jobs_of_every_state(desk: Desk, ask: Ask) -> None:
+    queue = desk.queue()
+    worker = desk.worker(fails_first)
+    await queue.addBulk([{"name": "works", "data": {"n": 1}}, {"name": "fails", "data": {"n": 2}}])
+    await until_true(lambda: ran(queue, completed=1, failed=1))
+    await worker.close()
+    await queue.add("waits", {"n": 3})
+    await queue.add("ranked", {"n": 4}, {"priority": 2})
+    await queue.add("later", {"n": 5}, {"delay": 60_000})
+    counts = (await listed(ask))["counts"]
+    assert {state: count for state, count in counts.items() if count} == {
+        "completed": 1, "failed": 1, "waiting": 1, "prioritized": 1, "delayed": 1,
+    }  # fmt: skip
+    for state, name in [
+        ("completed", "works"), ("failed", "fails"), ("waiting", "waits"), ("prioritized", "ranked"),
+        ("delayed", "later"),
+    ]:  # fmt: skip
+        [job] = (await listed(ask, state))["jobs"]
+        assert job["name"] == name
+    [failed] = (await listed(ask, "failed"))["jobs"]
+    assert (failed["failedReason"], failed["attempts"], failed["progress"]) == ("not yet", 1, 30)
+    assert "ValueError: not yet" in failed["stacktrace"][0]
+    [completed] = (await listed(ask, "completed"))["jobs"]
+    assert completed["returnValue"] == {"sent": {"n": 1}}
+
+
+async def test_the_board_shows_a_job_with_its_log_and_its_flow(desk: Desk, ask: Ask) -> None:
+    queue = desk.queue()
+    await desk.flows().add(
+        {"name": "album", "queueName": "mail", "opts": {"jobId": "album"}, "children": [
+            {"name": "photo", "queueName": "photos", "opts": {"jobId": "photo"}}]}
+    )  # fmt: skip
+    await queue.addJobLog("album", "a line")
+    shown = await ask("get", "/api/queues/:queueName/:jobId", params={"jobId": "album"})
+    assert (shown["job"]["name"], shown["status"]) == ("album", "waiting-children")
+    assert await ask("get", "/api/queues/:queueName/:jobId/logs", params={"jobId": "album"}) == ["a line"]
+    flow = await ask("get", "/api/queues/:queueName/:jobId/flow", params={"jobId": "album"})
+    assert "photo" in str(flow)
+
+
+async def test_a_job_the_board_retries_is_run_again(desk: Desk, ask: Ask) -> None:
+    queue = desk.queue()
+    desk.worker(fails_first)
+    await queue.addBulk([{"name": "fails"}, {"name": "fails"}])
+    await until_true(lambda: ran(queue, failed=2))
+    await ask("put", "/api/queues/:queueName/:jobId/retry", params={"jobId": "1"})
+    await until_true(lambda: ran(queue, failed=1, completed=1))
+    await ask("put", "/api/queues/:queueName/retry/:queueStatus", params={"queueStatus": "failed"})
+    await until_true(lambda: ran(queue, failed=0, completed=2))
+    job = await queue.getJob("1")
+    assert job is not None
+    assert (job.attemptsMade, job.returnvalue) == (2, {"sent": None})
+
+
+async def test_jobs_the_board_promotes_run_now(desk: Desk, ask: Ask) -> None:
+    queue = desk.queue()
+    desk.worker(fails_first)
+    await queue.addBulk([{"name": "works", "opts": {"delay": 60_000}}] * 3)
+    await ask("put", "/api/queues/:queueName/:jobId/promote", params={"jobId": "1"})
+    await until_true(lambda: ran(queue, completed=1, delayed=2))
+    await ask("put", "/api/queues/:queueName/promote")
+    await until_true(lambda: ran(queue, completed=3, delayed=0))
+
+
+async def test_the_board_sees_workers(desk: Desk, ask: Ask) -> None:
+    assert (await listed(ask))["hasWorkers"] is False
+    desk.worker(fails_first, called="packer")
+    desk.worker(fails_first)
+    await until_true(lambda: has_workers(desk, 2))
+    assert (await listed(ask))["hasWorkers"] is True
+    workers = (await ask("get", "/api/queues/:queueName/workers"))["workers"]
+    assert len(workers) == 2
+    assert "packer" in str(workers)
+
+
+async def has_workers(desk: Desk, count: int) -> bool:
+    return await desk.queue().getWorkersCount() == count
+
+
+async def test_the_board_pauses_adds_changes_and_cleans(desk: Desk, ask: Ask) -> None:
+    queue = desk.queue()
+    desk.worker(fails_first)
+    await ask("put", "/api/queues/:queueName/pause")
+    assert await queue.isPaused() is (await listed(ask))["isPaused"] is True
+    await ask("post", "/api/queues/:queueName/add", name="works", data={"n": 1}, options={})
+    await ask(
+        "patch", "/api/queues/:queueName/:jobId/update-data", params={"jobId": "1"}, jobData={"n": 2}
+    )
+    assert await queue.getWaitingCount() == 1
+    await ask("put", "/api/queues/:queueName/resume")
+    await until_true(lambda: ran(queue, completed=1))
+    job = await queue.getJob("1")
+    assert job is not None
+    assert job.returnvalue == {"sent": {"n": 2}}
+    await ask("put", "/api/queues/:queueName/:jobId/clean", params={"jobId": "1"})
+    assert await queue.getJob("1") is None
+
+
+async def test_the_board_lists_and_removes_schedulers(desk: Desk, ask: Ask) -> None:
+    queue = desk.queue()
+    await queue.upsertJobScheduler("daily", {"pattern": "0 9 * * *", "tz": "UTC"}, "send", {"n": 1})
+    [scheduler] = (await ask("get", "/api/job-schedulers"))["schedulers"]
+    assert (scheduler["id"], scheduler["pattern"], scheduler["queueName"]) == ("daily", "0 9 * * *", "mail")
+    assert scheduler["template"]["data"] == {"n": 1}
+    await ask(
+        "put", "/api/queues/:queueName/job-schedulers/:schedulerId/remove", params={"schedulerId": "daily"}
+    )
+    assert await queue.getJobSchedulersCount() == 0
