@@ -18,6 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +29,8 @@ def spark() -> Iterator[Any]:
         name="corral-tests",
         conf={
             "spark.driver.memory": "1g",
+            # these tests are short: the second compiler would take longer than it saves
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": "/nonexistent",
             "spark.sql.streaming.pollingDelay": "20ms",
