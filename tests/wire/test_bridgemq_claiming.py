@@ -284,6 +284,16 @@ async def test_no_more_are_claimed_in_a_minute_than_the_limit_says(yard: Yard):
     assert len((await broker.turn([], 10)).claims) == 4
 
 
+async def test_a_minute_begins_with_its_first_claim_and_is_not_drawn_out(yard: Yard):
+    broker = yard.broker()
+    await broker.submit([yard.job("sms"), yard.job("sms")])
+    await yard.claim(broker)
+    yard.client.expire("bridge:ratelimit:minute:sms", 5)
+    await yard.claim(broker)
+    assert yard.text("ratelimit", "minute", "sms") == "2"
+    assert yard.client.ttl("bridge:ratelimit:minute:sms") <= 5
+
+
 async def test_a_minute_counter_that_someone_left_without_an_end_gets_one(yard: Yard):
     yard.client.set("bridge:ratelimit:minute:work", 3)
     broker = yard.broker()

@@ -485,6 +485,19 @@ async def test_the_event_stream_is_trimmed(yard: Yard):
     assert yard.client.xlen("bridge:events") < 400
 
 
+async def test_how_many_events_are_kept_is_the_namespaces_to_say(yard: Yard):
+    await yard.operator().keep_events(100_000)
+    broker = yard.broker(max_events=100)
+    for _ in range(6):
+        await broker.submit([yard.job() for _ in range(200)])
+    assert yard.client.xlen("bridge:events") == 1200
+    await yard.operator().keep_events(None)
+    await broker.submit([yard.job()])
+    assert yard.client.xlen("bridge:events") < 400
+    with pytest.raises(InvalidOptions):
+        await yard.operator().keep_events(0)
+
+
 async def test_events_of_other_queues_are_no_end_of_ours(yard: Yard):
     mail, video = yard.broker(queue="mail"), yard.broker(queue="video")
     await mail.submit([yard.job(id="first", queue="mail")])

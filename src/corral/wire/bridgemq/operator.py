@@ -180,6 +180,15 @@ class BridgemqOperator:
         )
         return job_id
 
+    async def keep_events(self, count: int | None) -> None:
+        """Keep about the last `count` events of this namespace, whoever writes them; None: as each says."""
+        if count is None:
+            await self._store.call("DEL", self._keys.part("events:kept"))
+            return
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InvalidOptions(f"{count!r} events cannot be kept; use a whole number from 1, or None")
+        await self._store.call("SET", self._keys.part("events:kept"), count)
+
     # -- counters ---------------------------------------------------------------------------------------
 
     async def audit(self) -> list[tuple[str, int, int]]:

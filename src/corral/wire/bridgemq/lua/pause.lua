@@ -7,6 +7,6 @@
 local changed = call(ARGV[5] == "paused" and "SADD" or "SREM", PAUSED, ARGV[4])
 if changed == 1 then
   call("SADD", KNOWN, ARGV[4])
-  try("XADD", EVENTS, "MAXLEN", "~", MOST_EVENTS, "*", "event", ARGV[5], "at", NOW, "queue", ARGV[4])
+  try("XADD", EVENTS, "MAXLEN", "~", kept_events(), "*", "event", ARGV[5], "at", NOW, "queue", ARGV[4])
 end
 return changed

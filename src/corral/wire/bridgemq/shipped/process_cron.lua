@@ -80,6 +80,16 @@ local function integer(number)
   return string.format("%.0f", number)
 end
 
+-- About how many events are kept: what the namespace says, else what the caller says.
+local kept
+local function kept_events()
+  if not kept then
+    local said = try("GET", ROOT .. "events:kept")
+    kept = type(said) == "string" and tonumber(said) and said or MOST_EVENTS
+  end
+  return kept
+end
+
 -- The event stream is for readers: a job's own way must not depend on it.
 local function tell(kind, id, job, data, ...)
   local event = {"event", kind, "at", NOW, "jobId", id, "type", job.type, "queue", job.queue, ...}
@@ -92,7 +102,7 @@ local function tell(kind, id, job, data, ...)
     event[#event + 1] = "data"
     event[#event + 1] = data
   end
-  try("XADD", EVENTS, "MAXLEN", "~", MOST_EVENTS, "*", unpack(event))
+  try("XADD", EVENTS, "MAXLEN", "~", kept_events(), "*", unpack(event))
 end
 
 -- Higher is earlier here: from 7 on a job goes to the front.
