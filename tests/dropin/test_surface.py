@@ -1,0 +1,79 @@
+"""Every name, method and argument of the official client is here, but for its inner workings.
+
+What it offers was recorded from the client itself; where that is installed, the record is held against it.
+"""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from corral.bullmq import QueueEvents, Worker
+from tests.dropin.surface import surface
+from tests.support.official import official_python, official_version
+
+HERE = Path(__file__).parent
+RECORDED: dict[str, dict[str, list[str]]] = json.loads((HERE / "official_surface.json").read_text())
+
+INNER = {
+    # how its own engine turns; ours turns otherwise
+    "LockManager": None,
+    "Worker": {
+        "cancelProcessing", "extendLocks", "getBlockTimeout", "isConnectionError", "jobScheduler",
+        "maximumBlockTimeout", "minimumBlockTimeout", "moveToActive", "nextJobFromJobData", "processJob",
+        "retryIfFailed", "runStalledJobsCheck", "waitForJob",
+    },
+    "FlowProducer": {"addChildren", "addNode", "addNodes", "queueFromNode"},
+    "Job": {"updateStacktrace"},
+}  # fmt: skip
+OTHERWISE = {
+    # takes no strategy of its own: cron patterns are read by Corral
+    ("JobScheduler", "__init__"),
+}
+
+METHODS = [
+    (kind, method)
+    for kind, methods in RECORDED.items()
+    for method in methods
+    if kind not in INNER or (INNER[kind] is not None and method not in (INNER[kind] or ()))
+]
+OURS = surface("corral.bullmq")
+
+
+def test_every_class_is_here_but_the_lock_manager() -> None:
+    assert sorted(set(RECORDED) - set(OURS)) == ["LockManager"]
+
+
+@pytest.mark.parametrize(("kind", "method"), METHODS, ids=".".join)
+def test_a_method_takes_what_the_official_one_takes(kind: str, method: str) -> None:
+    assert method in OURS[kind], f"{kind}.{method} is missing"
+    if (kind, method) in OTHERWISE:
+        return
+    asked = RECORDED[kind][method]
+    assert OURS[kind][method][: len(asked)] == asked
+
+
+def test_what_is_left_out_is_there_officially() -> None:
+    for kind, left_out in INNER.items():
+        assert (left_out or set()) <= set(RECORDED[kind])
+
+
+def test_the_record_is_the_official_clients() -> None:
+    if official_version() is None:
+        pytest.skip(f"the official client is not installed at {official_python()}: run `make setup`")
+    done = subprocess.run(
+        [str(official_python()), str(HERE / "surface.py"), "bullmq"],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == RECORDED
+
+
+async def test_a_worker_that_is_told_nothing_has_the_official_defaults() -> None:
+    worker = Worker("mail", None)
+    assert {name: value for name, value in worker.opts.items() if name != "autorun"} == {
+        "drainDelay": 5, "concurrency": 1, "lockDuration": 30000, "lockRenewTime": 15000,
+        "maxStalledCount": 1, "stalledInterval": 30000, "runRetryDelay": 15000,
+    }  # fmt: skip
+    events = QueueEvents("mail", {"autorun": False})
+    assert (events.opts["blockingTimeout"], events.opts["lastEventId"], events.prefix) == (10000, "$", "bull")
