@@ -94,6 +94,12 @@ class Neighbour(Twins):
         """What was refused is still in our hands."""
         self._tokens[job_id], self._claims[job_id] = self._seen_tokens[job_id], self._seen_claims[job_id]
 
+    def hold_again_if_locked(self, job_id: str) -> None:
+        """The same, where our lock says that it was refused."""
+        lock, claim = self.entry(f"{job_id}:lock"), self._seen_claims.get(job_id)
+        if lock is not None and claim is not None and lock.decode() == claim.receipt:
+            self.hold_again(job_id)
+
     async def await_children(self, job_id: str, child: tuple[str, str] | None = None) -> bool | int:
         """Set a claimed job aside until its children have ended; False, or the code, where it is not."""
         opts = {"child": {"queue": f"node:{child[0]}", "id": child[1]}} if child else {}
@@ -170,6 +176,13 @@ class Neighbours:
             await self._node("addFlows", flows="flows", many=many)
         await self.flows.add_many([self._flow(flow) for flow in many])
         await self._settle(f"flows {many}")
+
+    async def try_flow(self, flow: dict[str, Any]) -> None:
+        """Add a flow, of which jobs may be refused for the parents they have."""
+        try:
+            await self.add_flow(flow)
+        except (ParentMissing, ParentTaken):
+            await self._settle(f"flow {flow}")
 
     def _flow(self, flow: dict[str, Any]) -> Flow:
         opts = flow.get("opts", {})
