@@ -67,12 +67,14 @@ def test_the_demo_ends_well_and_leaves_nothing_behind(folder: Path) -> None:
 def test_for_programs_the_demo_is_a_document_for_each_step(folder: Path) -> None:
     ended = demo(folder, "--json")
     assert ended.returncode == 0
-    mail, texts = (json.loads(line) for line in ended.stdout.splitlines())
+    mail, texts, asked = (json.loads(line) for line in ended.stdout.splitlines())
     assert (mail["room"], mail["jobs"], mail["completed"], mail["dead"]) == ("bullmq", 1000, 999, 1)
     assert mail["retries"] > 30
     assert mail["rate"] > 0
     assert mail["p95_ms"] > 0
     assert (texts["room"], texts["jobs"], texts["completed"], texts["dead"]) == ("streams", 100, 100, 0)
+    assert (asked["title"], asked["jobs"], asked["completed"], asked["dead"]) == ("jobs by HTTP", 50, 50, 0)
+    assert "none missed, none twice" in asked["remark"]
 
 
 def test_on_a_terminal_there_is_a_bar_for_each_room(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """A request's body: counted as it comes, and read as JSON of one model."""
 
-import asyncio
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -29,18 +28,18 @@ async def read_json(request: Request, model: type[Model], settings: Settings) ->
 
 
 async def read_body(request: Request, settings: Settings) -> bytes:
-    """The body, if it is small enough and comes in time."""
+    """The body, if it is small enough; that it comes in time is the protocol's care."""
     most = settings.max_body_bytes
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > most:
         raise _too_large(int(length), most)
-    message = await _next(request, settings.body_s)
+    message = await _next(request)
     body: bytes = message.get("body", b"")
     if len(body) <= most and not message.get("more_body", False):
         return body
     parts, size = [body], len(body)
     while size <= most and message.get("more_body", False):
-        message = await _next(request, settings.body_s)
+        message = await _next(request)
         parts.append(message.get("body", b""))
         size += len(parts[-1])
     if size > most:
@@ -48,12 +47,8 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     return b"".join(parts)
 
 
-async def _next(request: Request, seconds: float) -> Any:
-    try:
-        async with asyncio.timeout(seconds):
-            message = await request.receive()
-    except TimeoutError:
-        raise Problem("request-timeout", f"no more of the body came within {seconds:g} s") from None
+async def _next(request: Request) -> Any:
+    message = await request.receive()
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
     return message

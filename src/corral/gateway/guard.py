@@ -60,15 +60,17 @@ class Guard:
 
     def _let_in(self, scope: Scope) -> Caller:
         headers: Headers = scope["headers"]
-        self._check_size(headers, scope.get("raw_path") or b"", scope.get("query_string", b""))
         host = origin = bearer = b""
+        size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
         for name, value in headers:
+            size += len(name) + len(value)
             if name == b"host":
                 host = value
             elif name == b"origin":
                 origin = value
             elif name == b"authorization":
                 bearer = value
+        self._check_size(size, len(headers))
         if origin and scope["method"] not in SAFE_METHODS:
             _check_origin(origin, host)
         if self._ring:
@@ -84,15 +86,12 @@ class Guard:
         client = scope.get("client")
         return anyone(client[0] if client else "local")
 
-    def _check_size(self, headers: Headers, path: bytes, query: bytes) -> None:
+    def _check_size(self, size: int, count: int) -> None:
         settings = self._settings
-        size = len(path) + len(query)
-        for name, value in headers:
-            size += len(name) + len(value)
-        if size > settings.max_header_bytes or len(headers) > settings.max_headers:
+        if size > settings.max_header_bytes or count > settings.max_headers:
             raise Problem(
                 "headers-too-large",
-                f"{len(headers)} headers and the address have {size} bytes; "
+                f"{count} headers and the address have {size} bytes; "
                 f"send at most {settings.max_headers} and {settings.max_header_bytes}",
             )
 

@@ -158,5 +158,5 @@ def enter(request: Request, role: Role) -> tuple[Hall, Caller]:
     caller: Caller = request.scope[CALLER]
     if role not in caller.roles:
         raise Problem("forbidden", f"this needs the role {role.value!r}, which the key {caller.name!r} lacks")
-    hall: Hall = request.state.hall
+    hall: Hall = request.scope["state"]["hall"]
     return hall, caller

@@ -31,7 +31,8 @@ def idempotency_key(request: Request) -> str | None:
 
 def wait_s(request: Request) -> int | None:
     """How long the client would like to wait for the end (RFC 7240); what cannot be read is left alone."""
-    for part in ",".join(request.headers.getlist("prefer")).split(","):
+    values = request.headers.getlist("prefer")
+    for part in ",".join(values).split(",") if values else ():
         found = _WAIT.fullmatch(part.partition(";")[0].strip())
         if found:
             return int(found[1])

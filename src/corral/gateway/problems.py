@@ -7,6 +7,7 @@ import orjson
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from corral.errors import (
@@ -163,6 +164,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(CorralError, _on_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(ClientDisconnect, _on_gone)
     app.add_exception_handler(Exception, _on_anything)
 
 
@@ -190,6 +192,11 @@ async def _on_http(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return Problem("not-found", "no such path; /openapi.json lists those there are").response()
     return Problem("malformed-request", str(error.detail)).response()
+
+
+async def _on_gone(request: Request, error: Exception) -> Response:
+    """Nobody is there to read this."""
+    return Response(status_code=400)
 
 
 async def _on_anything(request: Request, error: Exception) -> Response:

@@ -29,6 +29,9 @@ class GatewayProtocol(HttpToolsProtocol):
     """One connection of one client."""
 
     _deadline: asyncio.TimerHandle | None = None
+    """Until when the rest of a head is waited for."""
+    _body_deadline: asyncio.TimerHandle | None = None
+    _is_body_due = False
     _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -37,6 +40,7 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
+        self._stop_body_watch()
         super().connection_lost(exc)
 
     def _watch_head(self) -> None:
@@ -53,8 +57,28 @@ class GatewayProtocol(HttpToolsProtocol):
         self._deadline = None
         self._refuse(Problem("request-timeout", f"no whole head of a request within {HEADERS_S:g} s"))
 
+    def _watch_body(self) -> None:
+        """A body that came with its head, as small ones do, needs no timer."""
+        self._stop_body_watch()
+        if self._is_body_due:
+            seconds = self.app_state["hall"].settings.body_s
+            self._body_deadline = self.loop.call_later(seconds, self._body_is_late, seconds)
+
+    def _stop_body_watch(self) -> None:
+        if self._body_deadline is not None:
+            self._body_deadline.cancel()
+            self._body_deadline = None
+
+    def _body_is_late(self, seconds: float) -> None:
+        self._body_deadline = None
+        if not self.cycle.response_started:
+            # the app waits for the body; the closed connection tells it that none will come
+            self._write(Problem("request-timeout", f"no more of the body came within {seconds:g} s"))
+
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self._is_body_due or self._body_deadline is not None:
+            self._watch_body()
         if self._deadline is not None:
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES:
@@ -68,7 +92,12 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_came()
+        self._is_body_due = True
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._is_body_due = False
+        super().on_message_complete()
 
     def shutdown(self) -> None:
         """The gateway stops: whoever tails hears of it before the connection ends."""
@@ -89,6 +118,9 @@ class GatewayProtocol(HttpToolsProtocol):
             # an earlier answer is still being sent: another inside it would make nonsense of both
             self.transport.abort()
             return
+        self._write(problem)
+
+    def _write(self, problem: Problem) -> None:
         response = problem.response()
         head: list[bytes] = [STATUS_LINE[response.status_code], b"connection: close\r\n"]
         for name, value in with_security(response.raw_headers):

@@ -1,10 +1,12 @@
 """`corral demo`: every part of the house at work on a server of its own, which is gone afterwards."""
 
+from importlib.util import find_spec
 from time import perf_counter
 
 import typer
 
 from corral.cli.demo.embeddings import embed_texts
+from corral.cli.demo.http import jobs_by_http
 from corral.cli.demo.mail import send_mail
 from corral.cli.demo.stage import Broken, Report, Stage, Step
 from corral.cli.screen import Screen
@@ -12,7 +14,8 @@ from corral.cli.session import FAILED, JsonOption, finish, remember
 from corral.observe import logs
 from corral.store.embedded import Embedded
 
-STEPS: tuple[Step, ...] = (send_mail, embed_texts)
+HAS_GATEWAY = find_spec("fastapi") is not None
+STEPS: tuple[Step, ...] = (send_mail, embed_texts, *((jobs_by_http,) if HAS_GATEWAY else ()))
 """What is shown, one after the other; a step that fails does not hide the next."""
 
 

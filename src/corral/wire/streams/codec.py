@@ -146,6 +146,16 @@ def encode_job(job: Job, fresh_id: str, keys: Keys, default_ttl: int, now: int) 
 
 
 def _check_options(options: JobOptions) -> None:
+    if options != JobOptions(attempts=1, backoff=None, extra=options.extra):
+        _check_asked(options)
+    unknown = sorted(options.extra.keys() - EXTRAS)
+    if unknown:
+        raise InvalidOptions(
+            f"room 'streams' does not know the option {unknown[0]!r}; it has {', '.join(sorted(EXTRAS))}"
+        )
+
+
+def _check_asked(options: JobOptions) -> None:
     refused = (
         (options.delay != 0, Capability.DELAY, f"delay={options.delay}"),
         (options.priority != 0, Capability.PRIORITY, f"priority={options.priority}"),
@@ -160,11 +170,6 @@ def _check_options(options: JobOptions) -> None:
     for is_asked, capability, asked in refused:
         if is_asked:
             require(NAME, CAPABILITIES, capability, asked)
-    unknown = sorted(options.extra.keys() - EXTRAS)
-    if unknown:
-        raise InvalidOptions(
-            f"room 'streams' does not know the option {unknown[0]!r}; it has {', '.join(sorted(EXTRAS))}"
-        )
 
 
 def _ttl(value: Any) -> int:
