@@ -122,5 +122,8 @@ class Stories(Protocol):
     async def read(self, wanted: Sequence[tuple[str, str]], count: int) -> list[Story]:
         """For each (job id, id of the last event seen or "0-0"): up to `count` events later than it."""
 
+    async def news(self, wanted: Sequence[tuple[str, str]], is_thorough: bool) -> list[str]:
+        """Ids among these that are worth reading: with later events, or gone; thoroughly: over, too."""
+
     def hints(self) -> AsyncGenerator[Sequence[str]]:
         """Ids of jobs about which there may be something new; not all of them, and from now on only."""

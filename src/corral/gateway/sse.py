@@ -53,9 +53,9 @@ class Line:
 
     def __init__(self, settings: Settings, scope: Scope, receive: Receive, send: Send) -> None:
         self._settings = settings
-        self._scope = scope
         self._receive = receive
         self._send = send
+        self._connection = connection_of(scope)
 
     async def stream(self, outlet: Outlet, hello: bytes, make_room: Callable[[], None]) -> bool:
         """Send what comes through the outlet to its end; False where the client did not read and was cut."""
@@ -64,7 +64,7 @@ class Line:
             await self._start(hello)
             has_ended = False
             while not has_ended:
-                await self._news(outlet)
+                await outlet.woken.wait()
                 was_full, has_ended = outlet.is_full, outlet.has_ended
                 chunk = outlet.take()
                 if chunk:
@@ -85,28 +85,22 @@ class Line:
             pass
         outlet.end()
 
-    async def _news(self, outlet: Outlet) -> None:
-        """Wait for something to send; after a while a heartbeat is."""
-        if outlet.woken.is_set():
-            return
-        try:
-            async with asyncio.timeout(self._settings.heartbeat_s):
-                await outlet.woken.wait()
-        except TimeoutError:
-            outlet.push(frames.HEARTBEAT)
-
     async def _start(self, hello: bytes) -> None:
         async with asyncio.timeout(self._settings.stall_s):
             await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
         await self._body(hello)
 
     async def _body(self, chunk: bytes, is_last: bool = False) -> None:
+        message = {"type": "http.response.body", "body": chunk, "more_body": not is_last}
+        if self._connection is not None and not self._connection.flow.write_paused:
+            # it is written at once, so there is nothing to wait for
+            await self._send(message)
+            return
         async with asyncio.timeout(self._settings.stall_s):
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": not is_last})
+            await self._send(message)
 
     def _cut(self) -> None:
         """The client does not read: tell it, should it ever, and let go."""
-        connection = connection_of(self._scope)
-        if connection is not None:
+        if self._connection is not None:
             reason = f"nothing was read for {self._settings.stall_s:g} s; come back with the last id"
-            connection.cut(frames.own("gateway.cut", retry_ms=self._settings.retry_ms, reason=reason))
+            self._connection.cut(frames.own("gateway.cut", retry_ms=self._settings.retry_ms, reason=reason))

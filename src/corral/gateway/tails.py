@@ -33,6 +33,9 @@ class Source(Protocol):
     async def read(self, wanted: Sequence[tuple[str, str]], count: int) -> list[Story]:
         """For each (key, position): what is later than it."""
 
+    async def news(self, wanted: Sequence[tuple[str, str]], is_thorough: bool) -> list[str]:
+        """Keys among these that are worth reading."""
+
     def hints(self) -> AsyncGenerator[Sequence[str]]:
         """Keys about which there may be something new."""
 
@@ -40,13 +43,14 @@ class Source(Protocol):
 class Outlet:
     """Where one client's bytes wait to be sent, and whether there will be more."""
 
-    __slots__ = ("_most_bytes", "_size", "_waiting", "has_ended", "woken")
+    __slots__ = ("_most_bytes", "_size", "_waiting", "has_ended", "taken_at", "woken")
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._waiting: list[bytes] = []
         self._size = 0
         self.has_ended = False
+        self.taken_at = asyncio.get_running_loop().time()
         self.woken = asyncio.Event()
 
     @property
@@ -69,6 +73,7 @@ class Outlet:
     def take(self) -> bytes:
         """All that waits; from here on it is the caller's to send."""
         self.woken.clear()
+        self.taken_at = asyncio.get_running_loop().time()
         taken = b"".join(self._waiting)
         self._waiting.clear()
         self._size = 0
@@ -96,6 +101,7 @@ class Tails:
         self._sweep_s = sweep_s
         self._most_bytes = settings.tail_bytes
         self._retry_ms = settings.retry_ms
+        self._heartbeat_s = settings.heartbeat_s
         self._readers: dict[str, set[Tail]] = {}
         self._news: dict[str, None] = {}
         self._has_news = asyncio.Event()
@@ -300,15 +306,38 @@ class Tails:
 
     async def _sweep(self) -> None:
         """Look at every key now and then: strangers give no hints."""
+        thorough_at = 0.0
         while True:
             await self._has_readers.wait()
-            keys = list(self._readers)
-            # a little at a time, so that the pump stays free for news
-            for start in range(0, len(keys), TOGETHER):
-                for key in keys[start : start + TOGETHER]:
-                    self.look(key)
-                share = min(TOGETHER / len(keys), 1.0)
-                await asyncio.sleep(self._sweep_s * share)
+            self._beat()
+            now = asyncio.get_running_loop().time()
+            is_thorough = now >= thorough_at
+            if is_thorough:
+                thorough_at = now + UNTOLD_S / 2
+            wanted = [
+                (key, position)
+                for key, readers in self._readers.items()
+                for position in {tail.position for tail in readers if not tail.outlet.is_full}
+            ]
+            for start in range(0, len(wanted), TOGETHER):
+                await self._ask_for_news(wanted[start : start + TOGETHER], is_thorough)
+            await asyncio.sleep(self._sweep_s)
+
+    async def _ask_for_news(self, wanted: Sequence[tuple[str, str]], is_thorough: bool) -> None:
+        try:
+            news = await self._patience.ask(self._source.news(wanted, is_thorough))
+        except StoreFault:
+            # the pump finds out what is wrong, and tells it
+            news = [key for key, _ in wanted]
+        for key in news:
+            self.look(key)
+
+    def _beat(self) -> None:
+        """A heartbeat to everyone who has not been sent anything for a while."""
+        now = asyncio.get_running_loop().time()
+        for outlet in self._outlets():
+            if now - outlet.taken_at >= self._heartbeat_s and not outlet.woken.is_set():
+                outlet.push(frames.HEARTBEAT)
 
     async def _listen(self) -> None:
         """Take hints, while anybody reads."""
