@@ -1,0 +1,140 @@
+"""Lake: where its tables lie, and each of them as a DataFrame."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import BooleanType, DateType, StructType
+
+from corral.core.shown import shown
+from corral.errors import InvalidOptions
+from corral.spark.lake import gold, silver
+from corral.spark.lake.generations import WORK, Generations, locked, read_json
+from corral.spark.schema import EVENTS
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame, SparkSession
+
+BRONZE, BACKFILL, ATTEMPTS, JOBS, MINUTES = "bronze", "backfill", "attempts", "jobs", "minutes"
+PARQUET = "parquet"
+
+HISTORY = StructType([*EVENTS.fields]).add("date", DateType())
+"""The columns of bronze: those of events, and the day they are filed under."""
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A folder with the history of jobs in it.
+
+    >>> Lake("history").attempts(spark).groupBy("outcome").count().show()          # doctest: +SKIP
+    """
+
+    path: str
+
+    def __post_init__(self) -> None:
+        scheme, separator, rest = self.path.partition("://")
+        if separator and scheme != "file":
+            raise InvalidOptions(
+                f"the lake {shown(self.path)} is no folder of this machine; give one, or a shared folder "
+                f"that all machines of the cluster see under the same name"
+            )
+        if not self.path.strip():
+            raise InvalidOptions("the lake's folder has an empty name; give a path such as ./lake")
+        object.__setattr__(self, "path", str(Path(rest if separator else self.path).expanduser().absolute()))
+
+    # -- paths ------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> Path:
+        return Path(self.path)
+
+    @property
+    def work(self) -> Path:
+        """For what is being made; nothing in it counts."""
+        return self.root / WORK
+
+    @property
+    def settings_file(self) -> Path:
+        return self.root / "_lake.json"
+
+    def settings(self) -> dict[str, Any]:
+        """What was chosen when the lake was begun: its sources, and the format of its tables."""
+        return read_json(self.settings_file) or {}
+
+    @property
+    def exists(self) -> bool:
+        return self.settings_file.exists()
+
+    def checkpoint(self, source: str) -> Path:
+        """Where Spark notes how far the events of one source were read."""
+        return self.root / "_checkpoints" / source
+
+    def generations(self, table: str) -> Generations:
+        return Generations(self.root, table)
+
+    def alone(self) -> "AbstractContextManager[None]":
+        """One process at a time works on a lake; readers are always welcome."""
+        return locked(self.root / "_run.lock", wait=False)
+
+    def turning(self) -> "AbstractContextManager[None]":
+        """Held for the moment in which bronze changes."""
+        return locked(self.root / "_turn.lock")
+
+    # -- tables -----------------------------------------------------------------------------------------
+
+    def bronze(self, spark: "SparkSession") -> "DataFrame":
+        """Every event as it was, and the rows of gaps: the columns of events, and `date`."""
+        return self._read(spark, BRONZE, HISTORY)
+
+    def backfilled(self, spark: "SparkSession") -> "DataFrame":
+        """What snapshots told of jobs whose events are gone, in the shape of events."""
+        return self._read(spark, BACKFILL, HISTORY)
+
+    def attempts(self, spark: "SparkSession") -> "DataFrame":
+        """One row an attempt: `silver.attempts`, and whether a backfill told of it."""
+        return self._read(spark, ATTEMPTS, partial(attempts_schema, spark))
+
+    def jobs(self, spark: "SparkSession") -> "DataFrame":
+        """One row a job's life: `silver.jobs`, and whether a backfill told of it."""
+        return self._read(spark, JOBS, partial(jobs_schema, spark))
+
+    def minutes(self, spark: "SparkSession") -> "DataFrame":
+        """One row a queue and minute: `gold.minutes`."""
+        return self._read(spark, MINUTES, partial(minutes_schema, spark))
+
+    def _read(self, spark: "SparkSession", table: str, shape: Any) -> "DataFrame":
+        form = PARQUET if table in (BRONZE, BACKFILL) else str(self.settings().get("format", PARQUET))
+        schema = shape if isinstance(shape, StructType) else shape()
+        folder = self.generations(table).current()
+        if folder is None:
+            place = self.root / table
+            if not place.exists():
+                return spark.createDataFrame([], schema)
+            # a format that keeps its own order in its folder
+            return spark.read.format(form).load(str(place)).select(*schema.fieldNames())
+        found = spark.read.format(form).schema(schema).load(str(folder))
+        return found.select(*schema.fieldNames())
+
+
+def empty_events(spark: "SparkSession") -> "DataFrame":
+    return spark.createDataFrame([], EVENTS)
+
+
+def attempts_schema(spark: "SparkSession") -> StructType:
+    return _marked(silver.attempts(empty_events(spark)).schema)
+
+
+def jobs_schema(spark: "SparkSession") -> StructType:
+    return _marked(silver.jobs(empty_events(spark)).schema)
+
+
+def minutes_schema(spark: "SparkSession") -> StructType:
+    events = empty_events(spark)
+    return gold.minutes(silver.attempts(events), silver.jobs(events)).schema
+
+
+def _marked(schema: StructType) -> StructType:
+    return StructType([*schema.fields]).add("backfilled", BooleanType())
