@@ -1,16 +1,17 @@
 """Our cron against npm's cron-parser 4.9, around every change of the clocks in the tz database.
 
 Where the two differ, cron-parser must be the one that loses or doubles a firing: it moves a time out of a gap
-only where the gap is one hour long and does not touch midnight, and it fires a repeated time once only where
-the repeated stretch is one hour long. Ours does so always.
+only where the gap is one hour long, begins with a full hour and does not touch midnight, and it fires a
+repeated time once only where the repeated stretch is one whole hour of the clock. Ours does so always.
 """
 
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from corral.core.cron import Cron
@@ -25,11 +26,25 @@ FIXED = ("30 2 * * *", "0 0 * * *", "15 1 * * *", "45 23 * * *", "*/20 1-3 * * 0
 EVERY_HOUR = ("0 * * * *", "*/30 * * * *")
 
 PROGRAM = """
-const parser = require('module').createRequire(process.argv[1] + '/')('cron-parser')
+const load = require('module').createRequire(process.argv[1] + '/')
+const parser = load('cron-parser')
+const {IANAZone} = load('luxon')
+// the same instants are asked for again and again, and each answer is slow: it is kept
+const slow = IANAZone.prototype.offset
+const known = new Map()
+IANAZone.prototype.offset = function (at) {
+  const key = this.name + at
+  if (!known.has(key)) known.set(key, slow.call(this, at))
+  return known.get(key)
+}
 const lines = require('readline').createInterface({input: process.stdin})
 lines.on('line', line => {
   const {expr, zone, start, end} = JSON.parse(line)
   const found = []
+  if (!expr) {
+    for (const at of [start, end]) found.push(IANAZone.create(zone).offset(at) * 60)
+    return console.log(JSON.stringify(found))
+  }
   const times = parser.parseExpression(expr, {currentDate: new Date(start), tz: zone})
   for (let at = times.next().getTime(); at <= end; at = times.next().getTime()) found.push(at)
   console.log(JSON.stringify(found))
@@ -48,9 +63,9 @@ class Change:
 
     @property
     def is_plain(self) -> bool:
-        """Does cron-parser handle it? By an hour, and not across midnight."""
+        """Does cron-parser handle it? By an hour, at a full hour, and not across midnight."""
         gap_begins = datetime.fromtimestamp(self.at + self.before, UTC)
-        is_hour = abs(self.after - self.before) == HOUR
+        is_hour = abs(self.after - self.before) == HOUR and gap_begins.minute == 0
         touches_midnight = self.after > self.before and gap_begins.hour in (0, 23)
         return is_hour and not touches_midnight
 
@@ -113,15 +128,30 @@ def ours(question: Question) -> list[int]:
 
 
 def theirs(questions: list[Question]) -> list[list[int]]:
+    return _ask(
+        {"expr": one.expr, "zone": one.change.zone, "start": one.start, "end": one.end} for one in questions
+    )
+
+
+def unlike(found: Sequence[Change]) -> list[Change]:
+    """Changes that Node's tz database does not have, or has otherwise."""
+    answers = _ask(
+        {"zone": change.zone, "start": change.at * 1000 - 1, "end": change.at * 1000} for change in found
+    )
+    return [
+        change
+        for change, offsets in zip(found, answers, strict=True)
+        if offsets != [change.before, change.after]
+    ]
+
+
+def _ask(questions: Iterable[dict[str, Any]]) -> list[list[int]]:
     binary = node_binary()
     assert binary is not None
-    asked = "\n".join(
-        json.dumps({"expr": one.expr, "zone": one.change.zone, "start": one.start, "end": one.end})
-        for one in questions
-    )
     done = subprocess.run(
         [binary, "-e", PROGRAM, str(node_modules())],
-        input=asked, capture_output=True, text=True, check=True, env={**os.environ, "TZ": "UTC"},
+        input="\n".join(map(json.dumps, questions)),
+        capture_output=True, text=True, check=True, env={**os.environ, "TZ": "UTC"},
     )  # fmt: skip
     return [json.loads(line) for line in done.stdout.splitlines()]
 
