@@ -3,26 +3,27 @@
 from collections.abc import Sequence
 from random import random
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from redis.asyncio.connection import Connection, parse_url
-
-from corral.errors import Away, InvalidOptions
+from corral.errors import Away
+from corral.store.address import Address, Kind
+from corral.store.address import without_password as without_password
+from corral.store.cluster import Cluster
 from corral.store.faults import UnknownScript
-from corral.store.link import Link
+from corral.store.link import Fixed, Link
 from corral.store.scripts import Script
+from corral.store.sentinel import Sentinels
+from corral.store.slots import Slots
 
 ANSWER_TIMEOUT_S = 10.0
-OURS = ("protocol", "decode_responses", "retry", "retry_on_timeout", "client_name", "max_connections")
-"""Options of an address that mean nothing here: the store decides them for itself."""
 
 
 class Store:
-    """One server as one event loop sees it.
+    """One server as one event loop sees it; or the master that sentinels name, or the nodes of a cluster.
 
-    `redis://`, `rediss://` (TLS) and `unix://` addresses; options of redis-py after a `?`, such as
+    `redis://`, `rediss://` (TLS) and `unix://` addresses, `redis+sentinel://host,host/service` and
+    `redis+cluster://host,host` (`rediss+…` for TLS); options of redis-py after a `?`, such as
     `?socket_timeout=30`. Scripts may have run although their answer was lost, so no client here repeats a
-    call by itself.
+    call by itself, unless the server has said that it did not run.
 
     >>> store = Store("redis://127.0.0.1:6379")
     >>> store.dialled
@@ -31,14 +32,22 @@ class Store:
 
     def __init__(self, url: str, answer_timeout: float = ANSWER_TIMEOUT_S) -> None:
         self.url = url
-        self.dialled = without_password(url)
-        self._address = _address(url)
-        self._answer_timeout: float = self._address.pop("socket_timeout", answer_timeout)
-        self._link = Link(self._address, self.dialled, self._answer_timeout)
+        self._address = Address.of(url)
+        self.dialled = self._address.shown
+        self._answer_timeout: float = self._address.options.pop("socket_timeout", answer_timeout)
+        self._slots = Slots(self._address) if self._address.kind is Kind.CLUSTER else None
+        self._link = self._connect(self._answer_timeout)
 
     def line(self, name: str, block_s: float) -> "Line":
         """A connection of its own, named `name`, for calls that block up to `block_s`."""
-        return Line(Link(self._address, self.dialled, block_s + self._answer_timeout, name))
+        return Line(self._connect(block_s + self._answer_timeout, name, is_line=True))
+
+    def _connect(self, timeout: float, name: str = "", *, is_line: bool = False) -> Link | Cluster:
+        if self._slots is not None:
+            return Cluster(self._slots, timeout, self._answer_timeout, name, is_line=is_line)
+        is_asked = self._address.kind is Kind.SENTINEL
+        where = Sentinels(self._address) if is_asked else Fixed(self._address.options)
+        return Link(where, self.dialled, timeout, name)
 
     async def call(self, *command: Any) -> Any:
         """The answer to one plain command."""
@@ -79,7 +88,7 @@ class Store:
 class Line:
     """A connection for one caller's blocking calls; opened when first used."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link | Cluster) -> None:
         self._link = link
 
     async def call(self, *command: Any) -> Any:
@@ -93,47 +102,6 @@ class Line:
     async def hang_up(self) -> None:
         """Close the connection; the next call opens another."""
         self._link.hang_up()
-
-
-def _address(url: str) -> dict[str, Any]:
-    """What redis-py needs to dial `url`; refused here rather than at the first call where it is wrong."""
-    try:
-        address: dict[str, Any] = dict(parse_url(url))
-        database = urlsplit(url).path.strip("/")
-        if database and not url.startswith("unix:") and not database.isdecimal():
-            raise ValueError(f"{database!r} is not the number of a database")
-        if url.startswith("unix:") and not address.get("path"):
-            raise ValueError("it has no path")
-        options = {name: value for name, value in address.items() if name not in OURS}
-        kind = options.pop("connection_class", Connection)
-        kind(**options)
-        return {**options, "connection_class": kind}
-    except (ValueError, TypeError) as error:
-        raise InvalidOptions(
-            f"server address {without_password(url)!r} cannot be used: {error}; "
-            f"write redis://host:6379/0, rediss://host:6379/0 or unix:///path/to/socket"
-        ) from None
-
-
-def without_password(url: str) -> str:
-    """The URL as it may be shown.
-
-    >>> without_password("redis://me:secret@db:6379/0")
-    'redis://me:***@db:6379/0'
-    """
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return url.partition("://")[0] + "://…"
-    if parts.password is not None:
-        host = parts.netloc.rpartition("@")[2]
-        parts = parts._replace(netloc=f"{parts.username or ''}:***@{host}")
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    if any("password" in name for name, _ in query):
-        shown = [(name, "***" if "password" in name else value) for name, value in query]
-        parts = parts._replace(query=urlencode(shown, safe="*/", quote_via=quote))
-    # putting it together again would lose the empty host of unix:///path
-    return url if parts == urlsplit(url) else urlunsplit(parts)
 
 
 class Reconnect:

@@ -1,6 +1,7 @@
 """What a server says when it cannot serve becomes an error of our own."""
 
 import re
+from typing import Any
 
 from corral.errors import (
     Away,
@@ -23,8 +24,6 @@ _BY_WORD: dict[str, type[StoreFault]] = {
     "NOREPLICAS": Misconfigured,
     "UNBLOCKED": Unblocked,
     "BUSY": Busy,
-    "MOVED": ClusterMoving,
-    "ASK": ClusterMoving,
     "TRYAGAIN": ClusterMoving,
     "CLUSTERDOWN": ClusterMoving,
     "MASTERDOWN": ReadOnly,
@@ -34,11 +33,26 @@ _WORD = re.compile(r"(?:.*@user_script: ?\d+: -?)?([A-Z]+) ", re.DOTALL)
 """An answer's first word; older servers wrap it where it came from inside a script."""
 
 
+class Elsewhere(ClusterMoving):
+    """Another node of the cluster serves this slot, or a part of it; the call did not run."""
+
+    _ADDRESS = re.compile(r"(MOVED|ASK) (\d+) (\S*):(\d+)")
+
+    def __init__(self, text: Any) -> None:
+        super().__init__(text)
+        found = self._ADDRESS.search(str(text))
+        self.is_for_good = found is not None and found[1] == "MOVED"
+        self.slot = int(found[2]) if found else 0
+        self.node = (found[3], int(found[4])) if found else ("", 0)
+        """Its host and port; the host is empty where it is that of the node which said so."""
+
+
 class UnknownScript(StoreRefused):
     """The server does not know the script; it did not run."""
 
 
 _BY_WORD["NOSCRIPT"] = UnknownScript
+_BY_WORD["MOVED"] = _BY_WORD["ASK"] = Elsewhere
 
 
 def fault_of_text(text: str, dialled: str) -> StoreFault:
@@ -48,6 +62,14 @@ def fault_of_text(text: str, dialled: str) -> StoreFault:
     word = _WORD.match(text)
     kind = _BY_WORD.get(word.group(1), StoreRefused) if word else StoreRefused
     return kind(f"{dialled}: {text}")
+
+
+def not_alone(fault: StoreFault) -> StoreFault:
+    """What is to be done about a server that was taken for a single one and answered so."""
+    text = str(fault)
+    if isinstance(fault, Elsewhere) or ": CROSSSLOT" in text:
+        return StoreRefused(f"{text}; this server is a node of a cluster: write redis+cluster://host:port")
+    return fault
 
 
 def fault_of_error(error: BaseException, dialled: str) -> Away:

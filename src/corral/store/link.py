@@ -7,14 +7,14 @@ still reads addresses and makes TLS contexts. See docs/adr/0010-a-link-of-our-ow
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, cast
 
 import hiredis
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 
-from corral.errors import Away
-from corral.store.faults import fault_of_error, fault_of_text
+from corral.errors import Away, ReadOnly, StoreFault
+from corral.store.faults import fault_of_error, fault_of_text, not_alone
 
 CONNECT_TIMEOUT_S = 5.0
 
@@ -23,17 +23,44 @@ class Answer(Exception):
     """An error the server answered with; its text is the server's."""
 
 
+class Where(Protocol):
+    """Who knows what to dial; asked anew each time."""
+
+    needs_master: bool
+    """Must the server say of itself that it is one?"""
+
+    async def find(self) -> Mapping[str, Any]:
+        """What redis-py needs to dial it, as things stand now."""
+        ...
+
+
+class Fixed:
+    """A server that is always where it was."""
+
+    needs_master = False
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+
+    async def find(self) -> Mapping[str, Any]:
+        return self._options
+
+
 class Link:
     """Dials when first used and after a break; a break fails every call that is under way.
 
     No call is repeated here: it may have run although its answer was lost.
     """
 
-    def __init__(self, address: dict[str, Any], dialled: str, timeout: float, name: str = "") -> None:
-        self._address = address
+    def __init__(
+        self, where: Where, dialled: str, timeout: float, name: str = "", *, is_alone: bool = True
+    ) -> None:
+        self._where = where
         self._dialled = dialled
         self._timeout = timeout
         self._name = name
+        self._is_alone = is_alone
+        """Is there no other server that a call could be sent on to?"""
         self._wire: _Wire | None = None
         self._dialling = asyncio.Lock()
 
@@ -45,7 +72,7 @@ class Link:
         try:
             return await wire.send(hiredis.pack_command(command))
         except Answer as answer:
-            raise fault_of_text(str(answer), self._dialled) from None
+            raise self._fault(answer) from None
 
     async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """The answers to several commands sent together; the first that failed is raised."""
@@ -58,7 +85,7 @@ class Link:
         answers = await asyncio.gather(*calls, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, Answer):
-                raise fault_of_text(str(answer), self._dialled)
+                raise self._fault(answer)
             if isinstance(answer, BaseException):
                 raise answer
         return answers
@@ -69,8 +96,15 @@ class Link:
         answers: list[Any] = (await self.pipe([("MULTI",), *commands, ("EXEC",)]))[-1]
         for answer in answers:
             if isinstance(answer, Answer):
-                raise fault_of_text(str(answer), self._dialled)
+                raise self._fault(answer)
         return answers
+
+    def _fault(self, answer: Answer) -> StoreFault:
+        fault = fault_of_text(str(answer), self._dialled)
+        if isinstance(fault, ReadOnly):
+            # another server is the master now: it is looked for at the next call
+            self.hang_up()
+        return not_alone(fault) if self._is_alone else fault
 
     def hang_up(self) -> None:
         """Close the connection; the next call dials again."""
@@ -83,9 +117,10 @@ class Link:
             if self._wire is not None and not self._wire.is_broken:
                 return self._wire
             try:
-                async with asyncio.timeout(self._address.get("socket_connect_timeout", CONNECT_TIMEOUT_S)):
-                    wire = await self._open()
-                    await self._greet(wire)
+                options = await self._where.find()
+                async with asyncio.timeout(options.get("socket_connect_timeout", CONNECT_TIMEOUT_S)):
+                    wire = await self._open(options)
+                    await self._greet(wire, options)
             except (OSError, EOFError, TimeoutError) as error:
                 if isinstance(error, Away):
                     raise
@@ -93,38 +128,41 @@ class Link:
             self._wire = wire
             return wire
 
-    async def _open(self) -> "_Wire":
-        loop, address = asyncio.get_running_loop(), self._address
+    async def _open(self, options: Mapping[str, Any]) -> "_Wire":
+        loop = asyncio.get_running_loop()
 
         def make() -> _Wire:
             return _Wire(loop, self._dialled, self._timeout)
 
-        if issubclass(address["connection_class"], UnixDomainSocketConnection):
-            _, wire = await loop.create_unix_connection(make, address["path"])
+        if issubclass(options["connection_class"], UnixDomainSocketConnection):
+            _, wire = await loop.create_unix_connection(make, options["path"])
             return wire
-        host, port = address.get("host", "localhost"), address.get("port", 6379)
-        if issubclass(address["connection_class"], SSLConnection):
-            options = {name: value for name, value in address.items() if name.startswith("ssl_")}
-            context = SSLConnection(**options).ssl_context.get()
+        host, port = options.get("host", "localhost"), options.get("port", 6379)
+        if issubclass(options["connection_class"], SSLConnection):
+            given = {name: value for name, value in options.items() if name.startswith("ssl_")}
+            context = SSLConnection(**given).ssl_context.get()
             _, wire = await loop.create_connection(make, host, port, ssl=context)
             return wire
         _, wire = await loop.create_connection(make, host, port)
         return wire
 
-    async def _greet(self, wire: "_Wire") -> None:
-        """Say who we are and which database is meant."""
-        address = self._address
+    async def _greet(self, wire: "_Wire", options: Mapping[str, Any]) -> None:
+        """Say who we are and which database is meant; make sure of whom we speak to."""
         words: list[tuple[Any, ...]] = []
-        if address.get("password"):
-            user = (address["username"],) if address.get("username") else ()
-            words.append(("AUTH", *user, address["password"]))
-        if address.get("db"):
-            words.append(("SELECT", address["db"]))
+        if options.get("password"):
+            user = (options["username"],) if options.get("username") else ()
+            words.append(("AUTH", *user, options["password"]))
+        if options.get("db"):
+            words.append(("SELECT", options["db"]))
         if self._name:
             words.append(("CLIENT", "SETNAME", self._name))
         try:
             for word in words:
                 await wire.send(hiredis.pack_command(word))
+            if self._where.needs_master:
+                role = await wire.send(hiredis.pack_command(("ROLE",)))
+                if role[0] != b"master":
+                    raise ReadOnly(f"{self._dialled}: its master has become a {role[0].decode()}")
         except BaseException as error:
             # a refusal, or no answer in time: without this each try would leave a connection behind
             wire.cut(Away(self._dialled))

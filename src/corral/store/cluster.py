@@ -1,0 +1,184 @@
+"""Cluster: a link to each master that is needed, and every call to the one that serves its keys."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from corral.errors import Away, ClusterMoving, ReadOnly
+from corral.store.address import Node
+from corral.store.faults import Elsewhere
+from corral.store.link import Fixed, Link
+from corral.store.slots import Slots, keys_of, shared_slot, slot_of_pattern
+
+FIRST_PAUSE_S = 0.005
+LONGEST_PAUSE_S = 0.1
+NEVER = ":never"
+"""Behind a script's first key this names one that is never there."""
+
+Send = Callable[[Link], Awaitable[Any]]
+
+
+class Cluster:
+    """Speaks as a Link does, to many nodes.
+
+    A call that a node turns away because its slot is elsewhere, on its way or not served just now has not
+    run. It is sent again to where the slot is, or a little later, for as long as one answer may take.
+
+    While a slot moves key by key, a script would find some of its keys gone in the middle of its work. So
+    each script declares one more key, which never exists: a node that is giving a slot away, or taking it
+    in, then turns the whole script away before it starts. Plain commands of one key follow that key.
+    """
+
+    def __init__(
+        self, slots: Slots, timeout: float, patience: float, name: str = "", *, is_line: bool = False
+    ) -> None:
+        self._slots = slots
+        self._timeout = timeout
+        self._patience = patience
+        self._name = name
+        self._is_line = is_line
+        """One connection at a time: tools count workers by their lines."""
+        self._links: dict[Node, Link] = {}
+
+    async def call(self, *command: Any) -> Any:
+        """The answer to a command of the node that serves its keys; of all nodes where it has no key."""
+        match command[0]:
+            case "SCAN":
+                return await self._scan(command)
+            case "CLIENT" | "SCRIPT":
+                answers = await self._everywhere(command)
+                return _joined(command, answers)
+        keys = keys_of(command)
+        if not keys:
+            masters = await self._slots.masters()
+            return await self._link(masters[0]).call(*command)
+        slot = shared_slot(keys, self._slots.shown)
+        if command[0] in ("EVAL", "EVALSHA"):
+            guarded = _guarded(command)
+            return await self._routed(slot, lambda link: link.call(*guarded))
+        return await self._routed(slot, lambda link: link.call(*command), asking=command)
+
+    async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """The answers to several commands; what is between MULTI and EXEC goes to one node, as one."""
+        if not commands:
+            return []
+        if commands[0][0] == "MULTI":
+            keys = [key for command in commands[1:-1] for key in keys_of(command)]
+            slot = shared_slot(keys, self._slots.shown)
+            found: list[Any] = await self._routed(slot, lambda link: link.pipe(commands))
+            return found
+        answers = await asyncio.gather(*(self.call(*command) for command in commands), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers
+
+    async def transact(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """The answers to several scripts that run as one; refused where they are of several slots."""
+        keys = [key for command in commands for key in keys_of(command)]
+        slot = shared_slot(keys, self._slots.shown)
+        guarded = [_guarded(command) for command in commands]
+        answers: list[Any] = await self._routed(slot, lambda link: link.transact(guarded))
+        return answers
+
+    def hang_up(self) -> None:
+        """Close every connection; the next call dials again."""
+        links, self._links = self._links, {}
+        for link in links.values():
+            link.hang_up()
+
+    # -- on the way ---------------------------------------------------------------------------------------
+
+    async def _routed(self, slot: int, send: Send, asking: Sequence[Any] | None = None) -> Any:
+        """What the slot's master answers; `asking` is what may follow a key that has gone ahead."""
+        clock = asyncio.get_running_loop().time
+        deadline, pause, is_told = clock() + self._patience, FIRST_PAUSE_S, False
+        while True:
+            try:
+                node = await self._slots.owner(slot)
+                return await self._send(node, send, asking)
+            except Elsewhere as fault:
+                if clock() > deadline:
+                    raise
+                if fault.is_for_good and not is_told:
+                    is_told = True
+                    continue
+            except ClusterMoving:
+                if clock() > deadline:
+                    raise
+                self._slots.doubt()
+            except (Away, ReadOnly):
+                # it may have run: whoever called decides what comes next
+                self._slots.doubt()
+                raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    async def _send(self, node: Node, send: Send, asking: Sequence[Any] | None) -> Any:
+        try:
+            return await send(self._link(node))
+        except Elsewhere as fault:
+            other = (fault.node[0] or node[0], fault.node[1])
+            if fault.is_for_good:
+                self._slots.moved(fault.slot, other)
+                raise
+            if asking is None:
+                raise
+        return (await self._link(other).pipe([("ASKING",), asking]))[1]
+
+    def _link(self, node: Node) -> Link:
+        link = self._links.get(node)
+        if link is None:
+            if self._is_line:
+                self.hang_up()
+            shown = f"{self._slots.shown} ({node[0]}:{node[1]})"
+            where = Fixed(self._slots.options(node))
+            link = self._links[node] = Link(where, shown, self._timeout, self._name, is_alone=False)
+        return link
+
+    # -- everywhere ---------------------------------------------------------------------------------------
+
+    async def _everywhere(self, command: Sequence[Any]) -> list[Any]:
+        masters = await self._slots.masters()
+        return await asyncio.gather(*(self._link(node).call(*command) for node in masters))
+
+    async def _scan(self, command: Sequence[Any]) -> list[Any]:
+        """One node after the other, by cursors that say which; one alone where the pattern has a tag."""
+        _, cursor, *rest = command
+        text = cursor.decode() if isinstance(cursor, bytes) else str(cursor)
+        slot = slot_of_pattern(rest[rest.index("MATCH") + 1]) if "MATCH" in rest else None
+        if slot is not None:
+            found: list[Any] = await self._routed(slot, lambda link: link.call(*command))
+            return found
+        place, _, inner = text.rpartition("-")
+        if not place:
+            self._slots.doubt()
+        masters = await self._slots.masters()
+        index = int(place or 0)
+        if index >= len(masters):
+            return [b"0", []]
+        following, keys = await self._link(masters[index]).call("SCAN", inner, *rest)
+        if following != b"0":
+            return [b"%d-%s" % (index, following), keys]
+        return [b"%d-0" % (index + 1) if index + 1 < len(masters) else b"0", keys]
+
+
+def _guarded(command: Sequence[Any]) -> Sequence[Any]:
+    """The script with a key more that is never there, unless its one key is all it may touch."""
+    verb, script, count, *rest = command
+    keys, arguments = rest[: int(count)], rest[int(count) :]
+    if len(keys) < 2:
+        return command
+    first = keys[0]
+    never = first + (NEVER if isinstance(first, str) else NEVER.encode())
+    return (verb, script, len(keys) + 1, *keys, never, *arguments)
+
+
+def _joined(command: Sequence[Any], answers: Sequence[Any]) -> Any:
+    """What all nodes say, as one server would say it."""
+    match command[:2]:
+        case ("CLIENT", "LIST"):
+            return b"".join(answers)
+        case ("SCRIPT", "EXISTS"):
+            return [min(known) for known in zip(*answers, strict=True)]
+    return answers[0]

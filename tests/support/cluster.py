@@ -1,0 +1,125 @@
+"""A real cluster of masters on loopback, whose slots can be moved."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import redis
+
+from corral.store.slots import slot_of
+from tests.support.polling import eventually
+from tests.support.servers import Server, start_valkey
+
+SLOTS = 16384
+MOVED_AT_ONCE = 20
+"""Keys in one step of a move."""
+
+
+class ClusterServer:
+    """Some masters, the slots shared evenly among them."""
+
+    def __init__(self, nodes: list[Server]) -> None:
+        self.nodes = nodes
+        self._stack = ExitStack()
+        self._clients = [self._stack.enter_context(node.connect()) for node in nodes]
+        self._ids = [client.execute_command("CLUSTER MYID").decode() for client in self._clients]
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def client(self, index: int) -> redis.Redis:
+        """A plain client of one node."""
+        return self._clients[index]
+
+    def flush(self) -> None:
+        for client in self._clients:
+            client.flushall()
+
+    def owner(self, key: str) -> int:
+        """Which node serves the key, by its own account."""
+        slot = slot_of(key)
+        for index, client in enumerate(self._clients):
+            for start, end, master, *_ in client.execute_command("CLUSTER SLOTS"):
+                if start <= slot <= end and _id_of(master) == self._ids[index]:
+                    return index
+        raise AssertionError(f"no node serves slot {slot} of {key!r}")
+
+    def begin_move(self, key: str, target: int) -> tuple[int, int]:
+        """Both nodes are told that the key's slot is on its way; (slot, where it is)."""
+        slot, source = slot_of(key), self.owner(key)
+        assert source != target
+        self._clients[target].execute_command("CLUSTER SETSLOT", slot, "IMPORTING", self._ids[source])
+        self._clients[source].execute_command("CLUSTER SETSLOT", slot, "MIGRATING", self._ids[target])
+        return slot, source
+
+    def carry_some(self, slot: int, source: int, target: int, count: int = MOVED_AT_ONCE) -> int:
+        """How many keys went over in this step; none: all have."""
+        keys = self._clients[source].execute_command("CLUSTER GETKEYSINSLOT", slot, count)
+        if keys:
+            port = self.nodes[target].port
+            self._clients[source].execute_command(
+                "MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys
+            )
+        return len(keys)
+
+    def end_move(self, slot: int, target: int) -> None:
+        """All nodes are told where the slot is now; the new owner first."""
+        order = [target, *(index for index in range(len(self.nodes)) if index != target)]
+        for index in order:
+            self._clients[index].execute_command("CLUSTER SETSLOT", slot, "NODE", self._ids[target])
+
+    def move_at_once(self, key: str, target: int) -> None:
+        """The server's own way to move a slot whole (Valkey 9)."""
+        source = self.owner(key)
+        slot = slot_of(key)
+        self._clients[source].execute_command(
+            "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self._ids[target]
+        )
+        assert eventually(lambda: self.owner(key) == target, 20)
+
+    def stop(self) -> None:
+        self._stack.close()
+        for node in self.nodes:
+            node.stop()
+
+
+@contextmanager
+def cluster_of(count: int = 3, binary: str | None = None, *options: str) -> Iterator[ClusterServer]:
+    """Masters that know each other and agree on who serves what."""
+    settings = ("--cluster-enabled", "yes", "--cluster-node-timeout", "5000", *options)
+    nodes: list[Server] = []
+    try:
+        for _ in range(count):
+            nodes.append(start_valkey(*settings, binary=binary))
+        bounds = [SLOTS * index // count for index in range(count + 1)]
+        for epoch, (node, (start, end)) in enumerate(zip(nodes, pairwise(bounds), strict=True), 1):
+            with node.connect() as client:
+                # ADDSLOTSRANGE came with Redis 7
+                client.execute_command("CLUSTER ADDSLOTS", *range(start, end))
+                client.execute_command("CLUSTER SET-CONFIG-EPOCH", epoch)
+                client.execute_command("CLUSTER MEET", "127.0.0.1", nodes[0].port)
+        for node in nodes:
+            with node.connect() as client:
+                assert eventually(partial(_is_formed, client, count), 30), "the cluster did not form"
+        server = ClusterServer(nodes)
+    except BaseException:
+        for node in nodes:
+            node.stop()
+        raise
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _id_of(master: Any) -> str:
+    found = master[2]
+    return found.decode() if isinstance(found, bytes) else str(found)
+
+
+def _is_formed(client: redis.Redis, count: int) -> bool:
+    info = client.execute_command("CLUSTER INFO")
+    return bool(info["cluster_state"] == "ok" and int(info["cluster_size"]) == count)
