@@ -9,18 +9,8 @@ import msgspec
 import typer
 from rich.text import Text
 
-from corral.app import Corral
 from corral.cli.screen import Screen, moment, printable, shown
-from corral.cli.session import (
-    FAILED,
-    FolderOption,
-    JsonOption,
-    NamespaceOption,
-    RoomOption,
-    UrlOption,
-    perform,
-    remember,
-)
+from corral.cli.session import FAILED, Here, QueuesArgument, at_server
 from corral.core.event import EventKind, JobEvent
 from corral.errors import CorralError, InvalidOptions
 from corral.queue import Queue
@@ -35,35 +25,24 @@ COLOURS: dict[str, str] = {
 }
 
 
-def tail(
-    context: typer.Context,
-    queue: Annotated[
-        str | None, typer.Argument(help="The queue's name; without one, every queue there is now.")
-    ] = None,
+@at_server
+async def tail(
+    here: Here,
+    queue: QueuesArgument = None,
     after: Annotated[
         str, typer.Option("--from", metavar="ID", help="Events later than this id; - from the first kept.")
     ] = "$",
     count: Annotated[int | None, typer.Option(min=1, help="End after so many events.")] = None,
-    url: UrlOption = None,
-    room: RoomOption = None,
-    namespace: NamespaceOption = None,
-    folder: FolderOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Follow events until Ctrl-C, or --count of them."""
-    where = remember(context, url, room, namespace, folder, as_json)
-
-    async def act(app: Corral, screen: Screen) -> int | None:
-        _check(after)
-        queues = [where.queue(app, queue)] if queue else await app.queues()
-        if not queues:
-            name = where.chosen_room().name
-            screen.fail(CorralError(f"room {name!r} has no queues yet; name one to wait for its events"))
-            return FAILED
-        await _follow(queues, after, count, screen)
-        return None
-
-    perform(where, act)
+) -> int | None:
+    """Follow events until Ctrl-C, or --count of them; without a queue, of every one there is now."""
+    _check(after)
+    queues = [await here.readable(queue)] if queue else await here.app.queues()
+    if not queues:
+        name = here.where.chosen_room().name
+        here.screen.fail(CorralError(f"room {name!r} has no queues yet; name one to wait for its events"))
+        return FAILED
+    await _follow(queues, after, count, here.screen)
+    return None
 
 
 def _check(after: str) -> None:
@@ -86,7 +65,7 @@ async def _follow(queues: list[Queue], after: str, count: int | None, screen: Sc
     async def tell() -> None:
         left = count
         while left is None or left > 0:
-            _say(await coming.get(), screen)
+            say_event(await coming.get(), screen)
             left = None if left is None else left - 1
 
     listening = [asyncio.create_task(listen(queue)) for queue in queues]
@@ -102,7 +81,8 @@ async def _follow(queues: list[Queue], after: str, count: int | None, screen: Sc
         await asyncio.gather(telling, *listening, return_exceptions=True)
 
 
-def _say(event: JobEvent, screen: Screen) -> None:
+def say_event(event: JobEvent, screen: Screen) -> None:
+    """Print one event."""
     if screen.as_json:
         screen.document(msgspec.to_builtins(event))
         return

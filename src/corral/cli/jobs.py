@@ -7,71 +7,118 @@ import msgspec
 import typer
 from rich.text import Text
 
-from corral.app import Corral
+from corral.cli.deeds import Deed, cancel, delete, do_given, no_job, one_job, put_back
+from corral.cli.looking import name_of
+from corral.cli.queues import job_document
 from corral.cli.screen import Screen, cut, moment, printable, shown
-from corral.cli.session import (
-    FAILED,
-    FolderOption,
-    JsonOption,
-    NamespaceOption,
-    RoomOption,
-    UrlOption,
-    perform,
-    remember,
-)
+from corral.cli.session import FAILED, Here, IdsArgument, QueueArgument, YesOption, at_server
 from corral.core.job import Job, JobState
-from corral.core.naming import RESERVED_IDS
 from corral.errors import CorralError
-from corral.store.connect import without_password
+from corral.queue import Queue
 
 COLOURS = {JobState.COMPLETED: "green", JobState.DEAD: "red", JobState.ACTIVE: "cyan"}
 MOST_LINES = 1000
 
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The job's id.", show_default=False)]
 
-def show(
-    context: typer.Context,
-    queue: Annotated[str, typer.Argument(help="The queue's name.", show_default=False)],
-    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.", show_default=False)],
-    url: UrlOption = None,
-    room: RoomOption = None,
-    namespace: NamespaceOption = None,
-    folder: FolderOption = None,
-    as_json: JsonOption = False,
-) -> None:
+
+@at_server
+async def show(here: Here, queue: QueueArgument, job_id: IdArgument) -> int | None:
     """Show one job: state, data, options, result or reason, trace, log."""
-    where = remember(context, url, room, namespace, folder, as_json)
+    found = await here.readable(queue)
+    job = await _job(here, found, job_id)
+    return FAILED if job is None else await _show(here, found, job)
 
-    async def act(app: Corral, screen: Screen) -> int | None:
-        inspector = where.queue(app, queue).inspector
-        # such an id would show one of the queue's own keys as if it were a job
-        job = None if job_id in RESERVED_IDS else await inspector.job(job_id)
-        if job is None:
-            screen.fail(
-                CorralError(
-                    f"no job {job_id!a} in queue {queue!a} of room {where.chosen_room().name!r} "
-                    f"at {without_password(app.url)}; `corral queue ls` lists the queues, "
-                    f"and a finished job may have been removed"
-                )
-            )
-            return FAILED
-        lines = await inspector.logs(job_id, 0, MOST_LINES)
-        if screen.as_json:
-            screen.document(document_of(job, where.chosen_room().name, lines))
-        else:
-            for field, value in _fields(job):
-                _say(screen, field, value)
-            for line in lines:
-                _say(screen, "log", line)
+
+@at_server
+async def show_dead(here: Here, queue: QueueArgument, job_id: IdArgument) -> int | None:
+    """Show one dead job: its reason, every trace, its data, its log."""
+    found = await here.readable(queue)
+    job = await _job(here, found, job_id)
+    if job is None:
+        return FAILED
+    if job.state is not JobState.DEAD:
+        state = job.state.value if job.state else "in no state that is known"
+        told = f"job {job_id!a} of {name_of(found)} is {state}, not dead; `corral job show` shows it"
+        here.screen.fail(CorralError(told))
+        return FAILED
+    return await _show(here, found, job, has_all_traces=True)
+
+
+async def _job(here: Here, queue: Queue, job_id: str) -> Job | None:
+    """The job; where there is none, that is said."""
+    job = await one_job(queue, job_id)
+    if job is None:
+        here.screen.fail(CorralError(no_job(here, queue, job_id)))
+    return job
+
+
+async def _show(here: Here, queue: Queue, job: Job, has_all_traces: bool = False) -> int | None:
+    lines = await queue.inspector.logs(job.id, 0, MOST_LINES)
+    if here.screen.as_json:
+        here.screen.document({**job_document(job, queue.room.name), "log": lines})
         return None
+    for field, value in _fields(job):
+        _say(here.screen, field, value)
+    for trace in job.trace if has_all_traces else job.trace[-1:]:
+        _say(here.screen, "trace", cut(trace))
+    for line in lines:
+        _say(here.screen, "log", line)
+    return None
 
-    perform(where, act)
+
+@at_server
+async def logs(
+    here: Here,
+    queue: QueueArgument,
+    job_id: IdArgument,
+    start: Annotated[int, typer.Option(min=0, help="The first line, counted from 0.")] = 0,
+    count: Annotated[int, typer.Option(min=1, help="At most so many lines.")] = MOST_LINES,
+) -> int | None:
+    """Print what a job's handler logged."""
+    found = await here.readable(queue)
+    if await _job(here, found, job_id) is None:
+        return FAILED
+    for number, line in enumerate(await found.inspector.logs(job_id, start, count), start):
+        if here.screen.as_json:
+            here.screen.document({"line": number, "text": line})
+        else:
+            for part in line.splitlines() or [""]:
+                here.screen.line(part)
+    return None
 
 
-def document_of(job: Job, room: str, lines: list[str]) -> dict[str, Any]:
-    """The job as JSON has it."""
-    # to_builtins would write bytes as base64; the screen writes them as text
-    fields: dict[str, Any] = msgspec.to_builtins(job, builtin_types=(bytes,))
-    return {"room": room, **fields, "log": lines}
+@at_server
+async def retry(here: Here, queue: QueueArgument, job_ids: IdsArgument) -> int | None:
+    """Put ended jobs back in the queue."""
+    return await do_given(here, await here.find(queue), job_ids, put_back)
+
+
+@at_server
+async def remove(
+    here: Here, queue: QueueArgument, job_ids: IdsArgument, is_agreed: YesOption = False
+) -> int | None:
+    """Delete jobs that are not active."""
+    return await _agreed(here, queue, job_ids, is_agreed, delete)
+
+
+@at_server
+async def stop(
+    here: Here, queue: QueueArgument, job_ids: IdsArgument, is_agreed: YesOption = False
+) -> int | None:
+    """End jobs that wait, and ask those that run to end."""
+    return await _agreed(here, queue, job_ids, is_agreed, cancel)
+
+
+async def _agreed(here: Here, queue: str, job_ids: list[str], is_agreed: bool, deed: Deed) -> int | None:
+    found = await here.find(queue)
+    if not here.agree(f"{deed.verb} {_number(job_ids)} of {name_of(found)}", is_agreed):
+        return FAILED
+    return await do_given(here, found, job_ids, deed)
+
+
+def _number(job_ids: list[str]) -> str:
+    return f"job {job_ids[0]!a}" if len(job_ids) == 1 else f"{len(set(job_ids)):,} jobs"
 
 
 def _fields(job: Job) -> Iterator[tuple[str, str | Text]]:
@@ -99,8 +146,6 @@ def _fields(job: Job) -> Iterator[tuple[str, str | Text]]:
         yield "result", shown(job.result)
     if job.reason is not None:
         yield "reason", cut(job.reason)
-    if job.trace:
-        yield "trace", cut(job.trace[-1])
     for name, value in job.extra.items():
         yield name, cut(value.decode("utf-8", "replace")) if isinstance(value, bytes) else shown(value)
 

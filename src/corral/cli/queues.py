@@ -1,110 +1,124 @@
-"""`corral queue`: what queues there are, and new jobs for them."""
+"""`corral queue`: what queues there are, what is in one, and new jobs for it."""
 
 import asyncio
 import json
 import sys
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.text import Text
 
-from corral.app import Corral
-from corral.cli.screen import Screen
-from corral.cli.session import (
-    FolderOption,
-    JsonOption,
-    NamespaceOption,
-    RoomOption,
-    UrlOption,
-    perform,
-    remember,
-)
-from corral.core.job import JobState
-from corral.core.ports import WorkerInfo
+from corral.cli.looking import Choice, Look, chosen, look
+from corral.cli.screen import Screen, cut, moment, shown
+from corral.cli.session import Here, QueueArgument, at_server
+from corral.core.job import Job, JobState
 from corral.errors import InvalidPayload
-from corral.queue import Queue
-from corral.wiring import ROOMS
 
 STATES = (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE, JobState.COMPLETED, JobState.DEAD)
+SHOWN_REASON = 80
+
+CountOption = Annotated[int, typer.Option("--count", min=1, help="At most so many jobs.")]
+NameOption = Annotated[str | None, typer.Option("--name", help="Only jobs called so.")]
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Only jobs whose reason has this text.")
+]
+DataOption = Annotated[
+    str | None, typer.Option("--data", metavar="TEXT", help="Only jobs whose data, as JSON, have this text.")
+]
 
 
-class Look(NamedTuple):
-    """A queue at one moment."""
-
-    queue: Queue
-    counts: dict[JobState, int]
-    is_paused: bool
-    workers: list[WorkerInfo]
-    events: int
-
-    @property
-    def is_used(self) -> bool:
-        """Is there anything? A room with one queue by contract has it even where nobody came yet."""
-        return bool(self.events or self.workers or self.is_paused or any(self.counts.values()))
-
-
-def list_queues(
-    context: typer.Context,
-    url: UrlOption = None,
-    room: RoomOption = None,
-    namespace: NamespaceOption = None,
-    folder: FolderOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@at_server
+async def list_queues(here: Here) -> None:
     """List the queues: jobs by state, paused or not, workers. Without --room, those of every room."""
-    where = remember(context, url, room, namespace, folder, as_json)
-
-    async def act(app: Corral, screen: Screen) -> None:
-        rooms = [where.chosen_room().name] if where.room else list(ROOMS)
-        found = [queue for name in rooms for queue in await app.queues(name)]
-        looks: list[Look] = await asyncio.gather(*map(_look, found))
-        if where.room is None:
-            looks = [look for look in looks if look.is_used]
-        _show(screen, looks)
-
-    perform(where, act)
-
-
-async def _look(queue: Queue) -> Look:
-    inspector = queue.inspector
-    counts, is_paused, workers, extent = await asyncio.gather(
-        inspector.counts(), inspector.is_paused(), inspector.workers(), queue.events.extent()
-    )
-    return Look(queue, counts, is_paused, workers, extent.length)
-
-
-def _show(screen: Screen, looks: list[Look]) -> None:
-    if screen.as_json:
-        for look in looks:
-            screen.document(
-                {
-                    "room": look.queue.room.name,
-                    "queue": look.queue.name,
-                    "counts": {state.value: count for state, count in look.counts.items()},
-                    "paused": look.is_paused,
-                    "workers": [worker.name for worker in look.workers],
-                }
-            )
+    looks: list[Look] = await asyncio.gather(*map(look, await here.every()))
+    if here.where.room is None:
+        looks = [seen for seen in looks if seen.is_used]
+    if here.screen.as_json:
+        for seen in looks:
+            here.screen.document(seen.document)
     elif not looks:
-        screen.line("no queues here yet; `corral queue add` makes one")
+        here.screen.line("no queues here yet; `corral queue add` makes one")
     else:
-        screen.table(("queue", "room", *STATES, "paused", "workers"), map(_row, looks))
+        here.screen.table(("queue", "room", *STATES, "paused", "workers"), map(_row, looks))
 
 
-def _row(look: Look) -> list[str | Text]:
+def _row(seen: Look) -> list[str | Text]:
     return [
-        look.queue.name,
-        look.queue.room.name,
+        seen.queue.name,
+        seen.queue.room.name,
         # a state the room's contract does not count
-        *("–" if state not in look.counts else str(look.counts[state]) for state in STATES),
-        Text("paused", "yellow") if look.is_paused else "no",
-        str(len(look.workers)),
+        *("–" if state not in seen.counts else str(seen.counts[state]) for state in STATES),
+        Text("paused", "yellow") if seen.is_paused else "no",
+        str(len(seen.workers)),
     ]
 
 
-def add(
-    context: typer.Context,
-    queue: Annotated[str, typer.Argument(help="The queue's name.", show_default=False)],
+@at_server
+async def show_queue(
+    here: Here,
+    queue: QueueArgument,
+    state: Annotated[JobState | None, typer.Option(help="List the jobs in this state.")] = None,
+    name: NameOption = None,
+    reason: ReasonOption = None,
+    data: DataOption = None,
+    count: CountOption = 20,
+) -> None:
+    """Show one queue; with --state, its jobs: the next to run first, the last to end first.
+
+    With --json: a document for the queue, and with --state one for each job instead.
+    """
+    found = await here.find(queue)
+    if state is not None:
+        jobs = await chosen(found, state, Choice(name, reason, data), count)
+        show_jobs(here.screen, [(found.room.name, job) for job in jobs], f"no jobs are {state.value}")
+        return
+    seen = await look(found)
+    if here.screen.as_json:
+        here.screen.document({**seen.document, "capabilities": sorted(found.room.capabilities)})
+        return
+    here.screen.table(("queue", "room", *STATES, "paused", "workers"), [_row(seen)])
+    names = [worker.name or str(worker.address) for worker in seen.workers]
+    here.screen.line("workers:", ", ".join(names) or "none")
+    here.screen.line(f"room {found.room.name!r} has:", ", ".join(sorted(found.room.capabilities)))
+    if dead := await found.inspector.jobs(JobState.DEAD, 0, 5):
+        here.screen.line("the last to end dead:")
+        show_jobs(here.screen, [(found.room.name, job) for job in dead], "")
+
+
+def show_jobs(screen: Screen, jobs: Iterable[tuple[str, Job]], nothing: str) -> None:
+    """Jobs and their rooms, a line each; `nothing` is said where there are none."""
+    listed = list(jobs)
+    if screen.as_json:
+        for room, job in listed:
+            screen.document(job_document(job, room))
+    elif not listed:
+        screen.line(nothing)
+    else:
+        titles = ("id", "queue", "room", "name", "attempts", "since", "reason or data")
+        screen.table(titles, [_job_row(room, job) for room, job in listed])
+
+
+def job_document(job: Job, room: str) -> dict[str, Any]:
+    """The job as JSON has it."""
+    # to_builtins would write bytes as base64; the screen writes them as text
+    fields: dict[str, Any] = msgspec.to_builtins(job, builtin_types=(bytes,))
+    return {"room": room, **fields}
+
+
+def _job_row(room: str, job: Job) -> list[str]:
+    told = job.reason if job.reason is not None else shown(job.data)
+    short = told if len(told) <= SHOWN_REASON else f"{told[: SHOWN_REASON - 1]}…"
+    since = job.finished_at or job.started_at or job.created_at
+    made = f"{job.attempt}/{max(job.options.attempts, 1)}"
+    return [job.id, job.queue, room, cut(job.name), made, moment(since), short]
+
+
+@at_server
+async def add(
+    here: Here,
+    queue: QueueArgument,
     name: Annotated[str, typer.Argument(help="The job's name: which handler runs it.", show_default=False)],
     data: Annotated[
         str, typer.Argument(metavar="[JSON]", help="The job's data; - reads it from a pipe.")
@@ -121,14 +135,8 @@ def add(
     idempotency_key: Annotated[
         str | None, typer.Option(help="The same key gives the same job (room streams).")
     ] = None,
-    url: UrlOption = None,
-    room: RoomOption = None,
-    namespace: NamespaceOption = None,
-    folder: FolderOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Add one job, and print its id."""
-    where = remember(context, url, room, namespace, folder, as_json)
     asked = {
         "delay": delay,
         "priority": priority,
@@ -138,16 +146,12 @@ def add(
         "ttl_s": ttl,
         "idempotency_key": idempotency_key,
     }
-
-    async def act(app: Corral, screen: Screen) -> None:
-        options = {option: value for option, value in asked.items() if value is not None}
-        job = await app.queue(queue).add(name, read_json(data), id=job_id, **options)
-        if screen.as_json:
-            screen.document({"room": where.chosen_room().name, "queue": queue, "id": job.id})
-        else:
-            screen.line(job.id)
-
-    perform(where, act)
+    options = {option: value for option, value in asked.items() if value is not None}
+    job = await here.app.queue(queue).add(name, read_json(data), id=job_id, **options)
+    if here.screen.as_json:
+        here.screen.document({"room": here.where.chosen_room().name, "queue": queue, "id": job.id})
+    else:
+        here.screen.line(job.id)
 
 
 def _backoff(given: str | None) -> Any:

@@ -5,20 +5,21 @@ from typing import Annotated
 import typer
 
 from corral import __version__
-from corral.cli import demo, events, gateway, jobs, queues, workers
+from corral.cli import cron, demo, dlq, events, gateway, jobs, queues, staff, tailing, tending, workers
 from corral.cli.session import FolderOption, JsonOption, NamespaceOption, RoomOption, UrlOption, remember
 
 root = typer.Typer(
     name="corral",
     help="A job system on Redis: work queues, look into them, and try it all out.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-queue_group = typer.Typer(help="List queues, and add jobs to them.", no_args_is_help=True)
-job_group = typer.Typer(help="Look at one job.", no_args_is_help=True)
+queue_group = typer.Typer(help="Look at queues, add jobs to them, tend them.", no_args_is_help=True)
+job_group = typer.Typer(help="Look at jobs, and act on them.", no_args_is_help=True)
+dlq_group = typer.Typer(help="Jobs that ended dead: look, run again, let go.", no_args_is_help=True)
+cron_group = typer.Typer(help="Jobs that come by themselves.", no_args_is_help=True)
 event_group = typer.Typer(help="Follow what happens.", no_args_is_help=True)
 
 root.command("demo")(demo.command)
@@ -26,9 +27,31 @@ root.command("worker")(workers.command)
 root.command("gateway")(gateway.command)
 root.add_typer(queue_group, name="queue")
 queue_group.command("ls")(queues.list_queues)
+queue_group.command("show")(queues.show_queue)
 queue_group.command("add")(queues.add)
+queue_group.command("pause")(tending.pause)
+queue_group.command("resume")(tending.resume)
+queue_group.command("drain")(tending.drain)
+queue_group.command("clean")(tending.clean)
+queue_group.command("retry")(tending.retry)
 root.add_typer(job_group, name="job")
 job_group.command("show")(jobs.show)
+job_group.command("logs")(jobs.logs)
+job_group.command("tail")(tailing.tail)
+job_group.command("retry")(jobs.retry)
+job_group.command("remove")(jobs.remove)
+job_group.command("cancel")(jobs.stop)
+root.add_typer(dlq_group, name="dlq")
+dlq_group.command("ls")(dlq.list_dead)
+dlq_group.command("show")(jobs.show_dead)
+dlq_group.command("replay")(dlq.replay)
+dlq_group.command("discard")(dlq.discard)
+root.add_typer(cron_group, name="cron")
+cron_group.command("ls")(cron.list_schedules)
+cron_group.command("run")(cron.run)
+cron_group.command("pause")(cron.pause)
+cron_group.command("resume")(cron.resume)
+root.command("workers")(staff.list_workers)
 root.add_typer(event_group, name="events")
 event_group.command("tail")(events.tail)
 

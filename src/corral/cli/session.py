@@ -1,18 +1,23 @@
 """Where a command works, and how it is run: one server, one event loop, errors as lines and exit codes."""
 
 import asyncio
+import inspect
+import os
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
 from corral.app import Corral
+from corral.cli.looking import look
 from corral.cli.screen import Screen
-from corral.errors import CorralError, NoServer, Refused, StoreFault
+from corral.core.keeper import Keeper
+from corral.errors import CorralError, InvalidOptions, NoServer, Refused, StoreFault
 from corral.queue import Queue
-from corral.store.connect import first_contact
+from corral.store.connect import first_contact, without_password
 from corral.wiring import ROOMS, Room, room_named
 
 FAILED = 1
@@ -21,13 +26,21 @@ MISTAKEN = 2
 """What was asked cannot be done, and nothing was written; typer's own code for a wrong command line."""
 UNREACHABLE = 3
 """No server, or one that does not serve."""
+COMPLETION_S = 1.0
+"""How long a shell waits for names."""
 
 UrlOption = Annotated[
     str | None,
     typer.Option("--url", metavar="URL", help="The server; else REDIS_URL, else a private one."),
 ]
 RoomOption = Annotated[
-    str | None, typer.Option("--room", metavar="ROOM", help=f"The wire contract: {' or '.join(ROOMS)}.")
+    str | None,
+    typer.Option(
+        "--room",
+        metavar="ROOM",
+        help=f"The wire contract: {' or '.join(ROOMS)}.",
+        autocompletion=lambda: list(ROOMS),
+    ),
 ]
 NamespaceOption = Annotated[
     str | None, typer.Option("--namespace", metavar="TEXT", help="What the room's keys begin with.")
@@ -36,6 +49,7 @@ FolderOption = Annotated[
     Path | None, typer.Option("--folder", metavar="PATH", help="Where the private server keeps its data.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one document a line.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 
 
 @dataclass(frozen=True)
@@ -82,6 +96,141 @@ def remember(
     )
     context.obj = where
     return where
+
+
+class NoQueue(CorralError):
+    """There is no such queue."""
+
+
+@dataclass(frozen=True)
+class Here:
+    """Where a verb works: an app at a server that answers, and a screen."""
+
+    app: Corral
+    screen: Screen
+    where: Where
+
+    @property
+    def rooms(self) -> list[Room]:
+        """The room that was asked for, or all of them."""
+        is_one_meant = self.where.room is not None or self.where.namespace is not None
+        return [self.where.chosen_room()] if is_one_meant else list(ROOMS.values())
+
+    @property
+    def dialled(self) -> str:
+        """The server's address as it may be shown."""
+        return without_password(self.app.url)
+
+    async def every(self) -> list[Queue]:
+        """Every queue of these rooms."""
+        return [queue for room in self.rooms for queue in await self.app.queues(room.name)]
+
+    async def find(self, name: str) -> Queue:
+        """The queue of that name, in whichever room has it; `NoQueue` tells which there are."""
+        queues = await self.every()
+        found = [queue for queue in queues if queue.name == name]
+        if len(found) > 1:
+            used = [seen.queue for seen in await asyncio.gather(*map(look, found)) if seen.is_used]
+            found = used or found[:1]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = " and ".join(queue.room.name for queue in found)
+            raise InvalidOptions(f"queue {name!a} is in the rooms {names}; choose one with --room")
+        place = f"room {self.rooms[0].name!r}" if len(self.rooms) == 1 else "any room"
+        known = ", ".join(f"{queue.name!a} ({queue.room.name})" for queue in queues) or "none yet"
+        raise NoQueue(f"no queue {name!a} in {place} at {self.dialled}; there are: {known}")
+
+    async def readable(self, name: str) -> Queue:
+        """That queue where it is there, else the one of the usual room: it may have had jobs once."""
+        if self.where.room is not None:
+            return self.where.queue(self.app, name)
+        try:
+            return await self.find(name)
+        except NoQueue:
+            return self.where.queue(self.app, name)
+
+    def keeper(self, queue: Queue) -> Keeper:
+        """Who tidies a queue."""
+        return queue.room.keeper(self.app.place(queue))
+
+    def agree(self, what: str, is_agreed: bool) -> bool:
+        """Is this to be done? Asked at the terminal; refused where there is none and nobody said --yes."""
+        if is_agreed:
+            return True
+        if not sys.stdin.isatty():
+            raise InvalidOptions(
+                f"{what}? There is no terminal to ask at; say --yes to do it. Nothing was changed"
+            )
+        if typer.confirm(f"{what}?", err=True):
+            return True
+        self.screen.fail(CorralError("nothing was changed"))
+        return False
+
+
+P = ParamSpec("P")
+
+
+def at_server(verb: Callable[Concatenate[Here, P], Awaitable[int | None]]) -> Callable[..., None]:
+    """The verb as a command: with the options of all that talk to a server, run there, exit as it says."""
+    common: dict[str, tuple[Any, Any]] = {
+        "url": (UrlOption, None),
+        "room": (RoomOption, None),
+        "namespace": (NamespaceOption, None),
+        "folder": (FolderOption, None),
+        "as_json": (JsonOption, False),
+    }
+
+    def command(context: typer.Context, **words: Any) -> None:
+        where = remember(context, *(words.pop(name) for name in common))
+
+        async def act(app: Corral, screen: Screen) -> int | None:
+            return await verb(Here(app, screen, where), **words)  # type: ignore[call-arg]
+
+        perform(where, act)
+
+    only = inspect.Parameter.KEYWORD_ONLY
+    own = list(inspect.signature(verb).parameters.values())[1:]
+    parameters = [
+        inspect.Parameter("context", only, annotation=typer.Context),
+        *(parameter.replace(kind=only) for parameter in own),
+        *(
+            inspect.Parameter(name, only, annotation=annotation, default=default)
+            for name, (annotation, default) in common.items()
+        ),
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__name__, command.__doc__ = getattr(verb, "__name__", "command"), verb.__doc__
+    return command
+
+
+def queue_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Names for the shell to complete; none where no address is known, or nobody answers there."""
+    given = {name: context.params.get(name) for name in ("url", "room", "namespace")}
+    parent = context.find_root().params
+    url = given["url"] or parent.get("url") or os.environ.get("REDIS_URL")
+    if not url:
+        return []  # a key press is no reason to start a server
+
+    async def ask() -> list[str]:
+        where = Where(url, given["room"] or parent.get("room"), given["namespace"])
+        async with asyncio.timeout(COMPLETION_S), where.app() as app:
+            return [queue.name for queue in await Here(app, Screen(), where).every()]
+
+    try:
+        return sorted({name for name in asyncio.run(ask()) if name.startswith(incomplete)})
+    except (CorralError, TimeoutError):
+        return []
+
+
+QueueArgument = Annotated[
+    str, typer.Argument(help="The queue's name.", show_default=False, autocompletion=queue_names)
+]
+QueuesArgument = Annotated[
+    str | None, typer.Argument(help="The queue's name; without one, every queue.", autocompletion=queue_names)
+]
+IdsArgument = Annotated[list[str], typer.Argument(metavar="ID", help="Ids of jobs.", show_default=False)]
 
 
 Act = Callable[[Corral, Screen], Awaitable[int | None]]

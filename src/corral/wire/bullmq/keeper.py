@@ -1,10 +1,12 @@
-"""The BullMQ room's Keeper: the contract's own drain and clean, and dead jobs put back."""
+"""The BullMQ room's Keeper: the contract's own drain and clean, dead jobs put back, its schedulers."""
 
-from corral.core.job import JobState
+from corral.core import payload
+from corral.core.job import Job, JobState
 from corral.core.keeper import Schedule
-from corral.errors import Unsupported
 from corral.wire.bullmq.inspector import BullmqInspector
 from corral.wire.bullmq.operator import BullmqOperator
+from corral.wire.bullmq.options import decode_options
+from corral.wire.bullmq.schedulers import BullmqSchedulers, Scheduler
 from corral.wire.place import Place
 
 PAGE = 500
@@ -15,6 +17,7 @@ class BullmqKeeper:
     """Many jobs of one queue."""
 
     def __init__(self, place: Place) -> None:
+        self._place = place
         self._inspector = BullmqInspector(place)
         self._operator = BullmqOperator(place)
 
@@ -36,4 +39,25 @@ class BullmqKeeper:
         return replayed
 
     async def schedules(self) -> list[Schedule]:
-        raise Unsupported("room 'bullmq' lists no schedules here; use the queue's own job schedulers")
+        found = await BullmqSchedulers(self._place).all(ascending=True)
+        return [_schedule(one, self._place.queue) for one in found]
+
+
+def _schedule(scheduler: Scheduler, queue: str) -> Schedule:
+    """A job scheduler: what its jobs are made of, and the rule they come by."""
+    rule = {
+        "pattern": scheduler.pattern,
+        "tz": scheduler.zone,
+        "every": scheduler.every,
+        "limit": scheduler.limit,
+        "count": scheduler.count,
+    }
+    template = Job(
+        name=scheduler.name or scheduler.id,
+        data={} if scheduler.data is None else scheduler.data,
+        queue=queue,
+        id=scheduler.id,
+        options=decode_options(payload.encode(scheduler.options or {}, "options")),
+        extra={word: value for word, value in rule.items() if value is not None},
+    )
+    return Schedule(id=scheduler.id, job=template, next_at=scheduler.next)

@@ -1,0 +1,167 @@
+"""`corral cron`: jobs that come by themselves; see them, run one now, pause and resume one."""
+
+from typing import Annotated, Any, NoReturn, Protocol, runtime_checkable
+
+import msgspec
+import typer
+from msgspec.structs import replace
+
+from corral.cli.looking import name_of
+from corral.cli.queues import job_document
+from corral.cli.screen import moment, shown
+from corral.cli.session import FAILED, Here, QueueArgument, QueuesArgument, at_server
+from corral.core.keeper import Schedule
+from corral.errors import CorralError, Unsupported
+from corral.queue import Queue
+
+ScheduleArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The schedule's id.", show_default=False)
+]
+
+
+@runtime_checkable
+class Timekeeper(Protocol):
+    """An operator of a room that fires schedules itself."""
+
+    async def run_now(self, schedule_id: str) -> str | None:
+        """Fire once, besides its own times; the id of that job."""
+
+    async def pause_schedule(self, schedule_id: str) -> bool:
+        """No firings until it is resumed. Is there one?"""
+
+    async def resume_schedule(self, schedule_id: str) -> bool:
+        """Firings again, from now on. Is there one?"""
+
+
+@at_server
+async def list_schedules(here: Here, queue: QueuesArgument = None) -> None:
+    """List schedules, the next to fire first; without a queue, those of every queue."""
+    queues = await here.every() if queue is None else [await here.find(queue)]
+    found: list[tuple[Queue, Schedule]] = []
+    for one in queues:
+        try:
+            found += [(one, schedule) for schedule in await here.keeper(one).schedules()]
+        except Unsupported:
+            if len(here.rooms) == 1 or queue is not None:
+                raise
+    found.sort(key=lambda pair: (pair[1].next_at is None, pair[1].next_at or 0))
+    if here.screen.as_json:
+        for one, schedule in found:
+            here.screen.document(
+                {
+                    "room": one.room.name,
+                    "queue": one.name,
+                    "id": schedule.id,
+                    "next_at": schedule.next_at,
+                    "when": when(schedule),
+                    "job": job_document(schedule.job, one.room.name),
+                }
+            )
+    elif not found:
+        here.screen.line("no schedules here")
+    else:
+        titles = ("schedule", "queue", "room", "job", "when", "next")
+        here.screen.table(titles, [_row(one, schedule) for one, schedule in found])
+
+
+def _row(queue: Queue, schedule: Schedule) -> list[str]:
+    following = "paused" if schedule.next_at is None else moment(schedule.next_at)
+    return [schedule.id, queue.name, queue.room.name, schedule.job.name, _told(schedule), following]
+
+
+def when(schedule: Schedule) -> dict[str, Any]:
+    """By which rule it fires, in the words its room has for it."""
+    told = {**schedule.job.extra, **schedule.job.options.extra}
+    words = ("cron", "pattern", "every", "timezone", "tz", "catch_up", "limit", "count")
+    plain: dict[str, Any] = msgspec.to_builtins(told, builtin_types=(bytes,))
+    return {word: plain[word] for word in words if plain.get(word) is not None}
+
+
+def _told(schedule: Schedule) -> str:
+    rule = when(schedule)
+    if rule.get("every") is not None:
+        return f"every {rule['every']} ms"
+    text = rule.get("cron") or rule.get("pattern")
+    zone = rule.get("timezone") or rule.get("tz")
+    if text is None:
+        return shown(rule)
+    return f"{text} ({zone})" if zone else str(text)
+
+
+@at_server
+async def run(here: Here, queue: QueueArgument, schedule_id: ScheduleArgument) -> int | None:
+    """Run a schedule's job now, besides its own times; the schedule stays as it is."""
+    found = await here.find(queue)
+    schedule = await _schedule(here, found, schedule_id)
+    if schedule is None:
+        return FAILED
+    operator = found.operator
+    job_id: str | None
+    if isinstance(operator, Timekeeper):
+        job_id = await operator.run_now(schedule_id)
+    else:
+        job = replace(schedule.job, id="", created_at=here.app.clock(), extra={})
+        [job_id] = await here.app.broker(found).submit([job])
+    if job_id is None:
+        return _gone(here, found, schedule_id)
+    if here.screen.as_json:
+        here.screen.document(
+            {"room": found.room.name, "queue": found.name, "schedule": schedule_id, "id": job_id}
+        )
+    else:
+        here.screen.line(job_id)
+    return None
+
+
+@at_server
+async def pause(here: Here, queue: QueueArgument, schedule_id: ScheduleArgument) -> int | None:
+    """No firings of a schedule until it is resumed; what falls between is not made up for."""
+    return await _set(here, queue, schedule_id, is_paused=True)
+
+
+@at_server
+async def resume(here: Here, queue: QueueArgument, schedule_id: ScheduleArgument) -> int | None:
+    """Firings of a schedule again, from now on."""
+    return await _set(here, queue, schedule_id, is_paused=False)
+
+
+async def _set(here: Here, name: str, schedule_id: str, is_paused: bool) -> int | None:
+    queue = await here.find(name)
+    if await _schedule(here, queue, schedule_id) is None:
+        return FAILED
+    operator = queue.operator
+    if not isinstance(operator, Timekeeper):
+        _refuse(queue)
+    act = operator.pause_schedule if is_paused else operator.resume_schedule
+    if not await act(schedule_id):
+        return _gone(here, queue, schedule_id)
+    if here.screen.as_json:
+        here.screen.document(
+            {"room": queue.room.name, "queue": queue.name, "schedule": schedule_id, "paused": is_paused}
+        )
+    else:
+        word = "is paused" if is_paused else "fires again"
+        here.screen.line(f"schedule {schedule_id!a} of {name_of(queue)} {word}")
+    return None
+
+
+def _refuse(queue: Queue) -> NoReturn:
+    raise Unsupported(
+        f"room {queue.room.name!r} has no word for a paused schedule; "
+        f"pause the whole queue (`corral queue pause`), or remove the schedule where it is made"
+    )
+
+
+async def _schedule(here: Here, queue: Queue, schedule_id: str) -> Schedule | None:
+    """The schedule; where there is none, that is said."""
+    for schedule in await here.keeper(queue).schedules():
+        if schedule.id == schedule_id:
+            return schedule
+    _gone(here, queue, schedule_id)
+    return None
+
+
+def _gone(here: Here, queue: Queue, schedule_id: str) -> int:
+    told = f"no schedule {schedule_id!a} in {name_of(queue)}; `corral cron ls` lists them"
+    here.screen.fail(CorralError(told))
+    return FAILED

@@ -1,0 +1,84 @@
+"""A shell in front of a real server, and queues with jobs in every state."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from corral import Corral, Job, JobState, Queue, Unrecoverable
+from corral.wiring import ROOMS
+from tests.support.apps import ended, working
+from tests.support.shell import Said, corral
+
+Shell = Callable[..., Said]
+NAMES = {"streams": "embed"}
+
+
+@pytest.fixture
+def shell(url: str, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """`corral …` with the address of an empty server in the environment."""
+    monkeypatch.setenv("REDIS_URL", url)
+    return corral
+
+
+class Yard:
+    """One queue of one room, from the program's side."""
+
+    def __init__(self, app: Corral, room: str) -> None:
+        self.app, self.room = app, room
+        self.queue: Queue = app.queue(None if room == "streams" else "mail", room)
+        self.name = NAMES.get(room, "send")
+        self.words = (self.queue.name, "--room", room)
+        """The queue as the command line names it."""
+
+        @app.job(self.name, queue=self.queue.name, room=room)
+        async def send(job: Any) -> Any:
+            if "log" in job.data:
+                await job.log(job.data["log"])
+            if "fail" in job.data:
+                raise Unrecoverable(job.data["fail"])
+            return "sent"
+
+    def can(self, capability: str) -> bool:
+        return capability in self.queue.room.capabilities
+
+    def add(self, *data: Any, **options: Any) -> list[str]:
+        """Ids of new jobs."""
+        return [self.app.sync(self.queue.add(self.name, datum, **options)).id for datum in data]
+
+    def work(self, *data: Any, **options: Any) -> list[str]:
+        """Ids of jobs that were added and have ended."""
+        ids = self.add(*data, **options)
+
+        async def until_they_have_ended() -> None:
+            async with working(self.app, queues=[self.queue.name], room=self.room):
+                await asyncio.gather(*(ended(self.queue, job_id) for job_id in ids))
+
+        self.app.sync(until_they_have_ended())
+        return ids
+
+    def job(self, job_id: str) -> Job | None:
+        return self.app.sync(self.queue.inspector.job(job_id))
+
+    def state(self, job_id: str) -> JobState | None:
+        job = self.job(job_id)
+        return None if job is None else job.state
+
+    def counts(self) -> dict[JobState, int]:
+        return self.app.sync(self.queue.inspector.counts())
+
+
+@pytest.fixture
+def yards(url: str) -> Iterator[Callable[[str], Yard]]:
+    """Yards in any room of an empty server."""
+    app = Corral(url)
+    yield lambda room: Yard(app, room)
+    app.sync(app.close())
+    app.sync.close()
+
+
+@pytest.fixture(params=list(ROOMS))
+def yard(request: pytest.FixtureRequest, yards: Callable[[str], Yard]) -> Yard:
+    """A yard in each room."""
+    return yards(request.param)

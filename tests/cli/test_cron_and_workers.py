@@ -1,0 +1,106 @@
+"""`corral cron` and `corral workers`: what comes by itself, and who is alive."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from corral import JobState
+from corral.core.capability import Capability
+from corral.core.job import Job
+from corral.wire.bullmq.schedulers import BullmqSchedulers
+from tests.cli.conftest import Shell, Yard
+from tests.support.apps import working
+
+YEARLY = "0 0 1 1 *"
+
+
+@pytest.fixture(params=["bullmq", "bridgemq"])
+def scheduled(request: pytest.FixtureRequest, yards: Callable[[str], Yard]) -> Yard:
+    """A queue with the schedule `report`."""
+    yard = yards(request.param)
+    place = yard.app.place(yard.queue)
+    if yard.room == "bullmq":
+        rule = {"pattern": YEARLY, "tz": "UTC"}
+        options = {"attempts": 7}
+        yard.app.sync(
+            BullmqSchedulers(place).upsert("report", rule, name="send", data={"n": 1}, options=options)
+        )
+    else:
+        options = yard.queue.options({"cron": YEARLY, "timezone": "UTC", "attempts": 7})
+        job = Job(name="send", data={"n": 1}, queue="mail", id="report", options=options)
+        yard.app.sync(yard.queue.operator.schedule(job))  # type: ignore[attr-defined]
+    return yard
+
+
+def test_schedules_are_listed_with_their_rule_and_next_time(scheduled: Yard, shell: Shell) -> None:
+    [found] = shell("cron", "ls", "--json").documents
+    assert (found["room"], found["queue"], found["id"]) == (scheduled.room, "mail", "report")
+    assert (found["job"]["name"], found["job"]["data"]) == ("send", {"n": 1})
+    assert found["job"]["options"]["attempts"] == 7
+    assert found["next_at"] > scheduled.app.clock()
+    said = shell("cron", "ls")
+    assert f"{YEARLY} (UTC)" in said.out
+    assert "-01-01 00:00:00" in said.out
+
+
+def test_a_schedule_is_run_now_and_stays_as_it_is(scheduled: Yard, shell: Shell) -> None:
+    before = shell("cron", "ls", "--json").documents[0]["next_at"]
+    said = shell("cron", "run", "mail", "report")
+    assert said.code == 0
+    job = scheduled.job(said.out.strip())
+    assert job is not None
+    assert (job.name, job.data, job.state, job.options.attempts) == ("send", {"n": 1}, JobState.WAITING, 7)
+    assert shell("cron", "ls", "--json").documents[0]["next_at"] == before
+    [second] = shell("cron", "run", "mail", "report", "--json").documents
+    assert second["schedule"] == "report"
+    assert second["id"] != job.id
+
+
+def test_a_schedule_is_paused_and_resumed_or_the_reason_is_given(scheduled: Yard, shell: Shell) -> None:
+    said = shell("cron", "pause", "mail", "report")
+    if scheduled.room == "bullmq":
+        assert (said.code, "no word for a paused schedule" in said.err) == (2, True)
+        return
+    assert said.out == "schedule 'report' of queue 'mail' of room 'bridgemq' is paused\n"
+    [found] = shell("cron", "ls", "--json").documents
+    assert found["next_at"] is None
+    assert "paused" in shell("cron", "ls").out
+    assert shell("cron", "resume", "mail", "report", "--json").documents[0]["paused"] is False
+    assert shell("cron", "ls", "--json").documents[0]["next_at"] > scheduled.app.clock()
+
+
+@pytest.mark.parametrize("verb", ["run", "pause", "resume"])
+def test_a_schedule_that_is_not_there_is_named(scheduled: Yard, shell: Shell, verb: str) -> None:
+    said = shell("cron", verb, "mail", "nightly")
+    assert (said.code, "no schedule 'nightly' in queue 'mail'" in said.err) == (1, True)
+
+
+def test_a_room_without_schedules_says_so(yards: Callable[[str], Yard], shell: Shell) -> None:
+    yard = yards("streams")
+    yard.add({})
+    assert not yard.can(Capability.CRON)
+    assert shell("cron", "ls").out == "no schedules here\n"
+    said = shell("cron", "ls", "--room", "streams")
+    assert (said.code, "room 'streams' has no cron" in said.err) == (2, True)
+
+
+# -- workers ------------------------------------------------------------------------------------------------
+
+
+def test_workers_are_listed_while_they_are_alive(yard: Yard, shell: Shell) -> None:
+    yard.work({})
+    assert "no workers are alive" in shell("workers").out
+
+    async def look_while_one_works() -> None:
+        queues = [yard.queue.name]
+        async with working(yard.app, queues=queues, room=yard.room, name="bessie"):
+            while not await yard.queue.inspector.workers():
+                await asyncio.sleep(0.01)
+            said = await asyncio.to_thread(shell, "workers", "--json")
+            assert [(one["room"], one["queues"], one["name"]) for one in said.documents] == [
+                (yard.room, queues, "bessie")
+            ]
+            assert "bessie" in (await asyncio.to_thread(shell, "workers", yard.queue.name)).out
+
+    yard.app.sync(look_while_one_works())
