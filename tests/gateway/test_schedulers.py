@@ -15,7 +15,8 @@ async def test_job_schedulers_are_listed_the_next_to_fire_first(gateway: Gateway
         await app.queue("mail").add("send")
         answer = await asyncio.to_thread(gateway.client.get, "/v1/queues/bullmq/mail/schedules")
         often, yearly = answer.json()["schedules"]
-        assert (often["id"], often["job"]["name"], often["job"]["extra"]["every"]) == ("often", "often", 60_000)
+        assert (often["id"], often["job"]["name"]) == ("often", "often")
+        assert often["job"]["extra"]["every"] == 60_000
         assert often["job"]["options"]["attempts"] == 4
         assert (yearly["id"], yearly["job"]["name"], yearly["job"]["data"]) == ("yearly", "send", {"n": 1})
         assert yearly["job"]["extra"]["pattern"] == "0 0 1 1 *"
