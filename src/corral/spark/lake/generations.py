@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -90,7 +91,7 @@ class Generations:
         if current is None:
             return
         past = sorted(folder for folder in self._store.iterdir() if folder.name < current.name)
-        for folder, successor in zip(past, [*past[1:], current], strict=True):
+        for folder, successor in pairwise([*past, current]):
             left_at = (read_json(successor / MANIFEST) or {}).get("at", 0)
             if time.time() - left_at > grace_s:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,6 @@
 """Lake: where its tables lie, and each of them as a DataFrame."""
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BRONZE, BACKFILL, ATTEMPTS, JOBS, MINUTES = "bronze", "backfill", "attempts", "jobs", "minutes"
-PARQUET = "parquet"
 
 HISTORY = StructType([*EVENTS.fields]).add("date", DateType())
 """The columns of bronze: those of events, and the day they are filed under."""
@@ -61,7 +59,7 @@ class Lake:
         return self.root / "_lake.json"
 
     def settings(self) -> dict[str, Any]:
-        """What was chosen when the lake was begun: its sources, and the format of its tables."""
+        """What the lake knows of itself: where its events came from."""
         return read_json(self.settings_file) or {}
 
     @property
@@ -95,28 +93,22 @@ class Lake:
 
     def attempts(self, spark: "SparkSession") -> "DataFrame":
         """One row an attempt: `silver.attempts`, and whether a backfill told of it."""
-        return self._read(spark, ATTEMPTS, partial(attempts_schema, spark))
+        return self._read(spark, ATTEMPTS, attempts_schema(spark))
 
     def jobs(self, spark: "SparkSession") -> "DataFrame":
         """One row a job's life: `silver.jobs`, and whether a backfill told of it."""
-        return self._read(spark, JOBS, partial(jobs_schema, spark))
+        return self._read(spark, JOBS, jobs_schema(spark))
 
     def minutes(self, spark: "SparkSession") -> "DataFrame":
         """One row a queue and minute: `gold.minutes`."""
-        return self._read(spark, MINUTES, partial(minutes_schema, spark))
+        return self._read(spark, MINUTES, minutes_schema(spark))
 
-    def _read(self, spark: "SparkSession", table: str, shape: Any) -> "DataFrame":
-        form = PARQUET if table in (BRONZE, BACKFILL) else str(self.settings().get("format", PARQUET))
-        schema = shape if isinstance(shape, StructType) else shape()
+    def _read(self, spark: "SparkSession", table: str, schema: StructType) -> "DataFrame":
         folder = self.generations(table).current()
         if folder is None:
-            place = self.root / table
-            if not place.exists():
-                return spark.createDataFrame([], schema)
-            # a format that keeps its own order in its folder
-            return spark.read.format(form).load(str(place)).select(*schema.fieldNames())
-        found = spark.read.format(form).schema(schema).load(str(folder))
-        return found.select(*schema.fieldNames())
+            return spark.createDataFrame([], schema)
+        # the folder itself, not the name that points to it: it stays as it is while it is read
+        return spark.read.schema(schema).parquet(str(folder)).select(*schema.fieldNames())
 
 
 def empty_events(spark: "SparkSession") -> "DataFrame":

@@ -1,0 +1,31 @@
+"""A lake over a ranch, as the tests of the lake use it."""
+
+from pathlib import Path
+from typing import Any
+
+from corral.spark.lake.layout import Lake
+from corral.spark.lake.running import Ran, RunOptions, run
+from corral.spark.options import Where
+from tests.spark.support import Ranch
+
+
+def where(ranch: Ranch, queue: str | None = None) -> Where:
+    return Where(ranch.url, ranch.room.name, ranch.room.default_namespace, queue or ranch.queue)
+
+
+def brought_up(spark: Any, lake: Lake, ranch: Ranch, queue: str | None = None, **options: Any) -> Ran:
+    """Run the lake to the present end of a ranch's events."""
+    return run(spark, lake, where(ranch, queue), RunOptions(**options))
+
+
+def plain_ids(spark: Any, lake: Lake) -> list[str]:
+    """The event ids that a reader sees who knows nothing but the folder's name."""
+    return sorted(row["event_id"] for row in spark.read.parquet(f"{lake.path}/bronze").collect())
+
+
+def told_ids(ranch: Ranch, queue: str | None = None) -> list[str]:
+    return sorted(event.id for event in ranch.told(queue))
+
+
+def leftovers(lake: Lake) -> list[Path]:
+    return sorted(lake.work.iterdir())
