@@ -5,7 +5,20 @@ from typing import Annotated
 import typer
 
 from corral import __version__
-from corral.cli import cron, demo, dlq, events, gateway, jobs, queues, staff, tailing, tending, workers
+from corral.cli import (
+    cron,
+    demo,
+    dlq,
+    doctor,
+    events,
+    gateway,
+    jobs,
+    queues,
+    staff,
+    tailing,
+    tending,
+    workers,
+)
 from corral.cli.session import FolderOption, JsonOption, NamespaceOption, RoomOption, UrlOption, remember
 
 root = typer.Typer(
@@ -52,6 +65,7 @@ cron_group.command("run")(cron.run)
 cron_group.command("pause")(cron.pause)
 cron_group.command("resume")(cron.resume)
 root.command("workers")(staff.list_workers)
+root.command("doctor")(doctor.command)
 root.add_typer(event_group, name="events")
 event_group.command("tail")(events.tail)
 

@@ -1,0 +1,65 @@
+"""Is anything left behind in the queues, or stuck there?"""
+
+from corral.cli.doctor.findings import Finding, fine, note, wrong
+from corral.cli.looking import Look, look, name_of
+from corral.cli.session import Here
+from corral.core.bulk import Leak
+from corral.core.job import JobState
+from corral.errors import CorralError
+from corral.queue import Queue
+
+MOST_LEAKS = 20
+"""So many are named; the rest is counted."""
+
+
+async def check_queues(here: Here) -> list[Finding]:
+    """What no job accounts for, and who waits in vain."""
+    found: list[Finding] = []
+    leaks: dict[tuple[str, str, str], Finding] = {}
+    for room in here.rooms:
+        try:
+            queues = await here.app.queues(room.name)
+            for queue in queues:
+                found += _stuck(await look(queue))
+                for leak in await room.census(here.app.place(queue)).leaks():
+                    # where queues share their keys, each of them tells
+                    leaks[room.name, leak.kind, leak.subject] = _told(queue, leak)
+        except CorralError as error:
+            told = f"room {room.name!r} cannot be looked at: {error}"
+            found.append(wrong("queues", told, "mend what the server says, and look again"))
+    named = list(leaks.values())
+    found += named[:MOST_LEAKS]
+    if len(named) > MOST_LEAKS:
+        more = f"and {len(named) - MOST_LEAKS} more"
+        found.append(wrong("leaks", more, "mend these first, and look again"))
+    if not named:
+        found.append(fine("leaks", "no locks, counters or marks without a job"))
+    return found
+
+
+def _stuck(seen: Look) -> list[Finding]:
+    waiting, active = (seen.counts.get(state, 0) for state in (JobState.WAITING, JobState.ACTIVE))
+    where = name_of(seen.queue)
+    if waiting and seen.is_paused:
+        mend = f"corral queue resume {seen.queue.name} --room {seen.queue.room.name}"
+        return [note("queues", f"{waiting:,} jobs wait in {where}, which is paused", mend)]
+    if (waiting or active) and not seen.workers:
+        told = f"{waiting:,} jobs wait and {active:,} are active in {where}, and no worker is to be seen"
+        return [note("queues", told, "corral worker MODULE:APP")]
+    return []
+
+
+def _told(queue: Queue, leak: Leak) -> Finding:
+    where = name_of(queue)
+    match leak.kind:
+        case "lock":
+            mend = (
+                f"a lock runs out by itself; where it is still there in a minute, find its key "
+                f"(redis-cli --scan --pattern '*lock*' | grep {leak.subject!a}) and DEL it"
+            )
+            return wrong("locks", f"job {leak.subject!a} of {where} {leak.detail}", mend)
+        case "counter":
+            mend = "a worker of this room sets it right within minutes; start one"
+            return wrong("counters", f"the counter of {leak.subject!a} in {where} {leak.detail}", mend)
+    mend = "the next sweep of a worker of this queue lets go of it; start one"
+    return wrong("marks", f"{leak.subject!a} of {where} {leak.detail}", mend)

@@ -1,0 +1,167 @@
+"""`corral doctor` on servers that are well, and on servers made wrong on purpose."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from corral.cli.doctor.server import check_version
+from tests.cli.conftest import Shell, Yard
+from tests.support.servers import Server, free_port, start_valkey
+
+
+def examine(shell: Shell, *words: str, code: int) -> dict[str, list[Any]]:
+    """The findings by what was checked."""
+    said = shell("doctor", "--json", *words)
+    assert (said.code, said.err) == (code, ""), said
+    found: dict[str, list[Any]] = {}
+    for finding in said.documents:
+        found.setdefault(finding["check"], []).append(finding)
+    return found
+
+
+def levels(found: dict[str, list[Any]], check: str) -> set[str]:
+    return {finding["level"] for finding in found[check]}
+
+
+@pytest.fixture
+def healthy(server: Server) -> Iterator[Server]:
+    """A server that keeps what it is given."""
+    wanted = {"appendonly": "yes", "maxmemory": "1gb"}
+    with server.connect() as client:
+        for name, value in wanted.items():
+            client.config_set(name, value)
+        yield server
+        client.config_set("appendonly", "no")
+        client.config_set("maxmemory-policy", "noeviction")
+
+
+def test_a_healthy_server_has_nothing_to_mend(
+    healthy: Server, shell: Shell, yards: Callable[[str], Yard]
+) -> None:
+    for room in ("bullmq", "streams", "bridgemq"):
+        yards(room).work({}, {"fail": "x"})
+    found = examine(shell, "--port", str(free_port()), code=0)
+    for check in ("version", "persistence", "eviction", "memory", "clients", "clock", "scripts", "cluster",
+                  "leaks", "ports"):  # fmt: skip
+        assert levels(found, check) == {"fine"}, found[check]
+    assert "java" in found
+    said = shell("doctor", "--port", str(free_port()))
+    assert said.code == 0
+    assert said.out.splitlines()[-1] == f"nothing to mend at {healthy.url}"
+
+
+def test_a_server_that_evicts_is_to_be_mended(healthy: Server, shell: Shell) -> None:
+    with healthy.connect() as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+    [finding] = examine(shell, code=1)["eviction"]
+    assert finding["level"] == "mend"
+    assert "allkeys-lru" in finding["finding"]
+    assert "CONFIG SET maxmemory-policy noeviction" in finding["mend"]
+    said = shell("doctor")
+    assert said.code == 1
+    assert "-> CONFIG SET maxmemory-policy" in said.out
+    assert said.out.splitlines()[-1].startswith("1 to mend at")
+
+
+def test_a_server_that_keeps_nothing_is_to_be_mended(server: Server, shell: Shell) -> None:
+    [finding] = examine(shell, code=1)["persistence"]
+    assert (finding["level"], "a restart loses every job" in finding["finding"]) == ("mend", True)
+    assert "appendonly yes" in finding["mend"]
+    with server.connect() as client:
+        client.config_set("save", "3600 1")
+        try:
+            [finding] = examine(shell, code=1)["persistence"]
+            assert "since the last one" in finding["finding"]
+        finally:
+            client.config_set("save", "")
+
+
+def test_a_full_server_is_to_be_mended(healthy: Server, shell: Shell) -> None:
+    with healthy.connect() as client:
+        client.set("filler", "x" * 4_000_000)
+        used = int(client.info("memory")["used_memory"])
+        client.config_set("maxmemory", int(used * 1.1))
+        [finding] = examine(shell, code=1)["memory"]
+        client.config_set("maxmemory", "1gb")
+    assert (finding["level"], "its limit" in finding["finding"]) == ("mend", True)
+
+
+def test_locks_of_jobs_that_nobody_works_on_are_told(
+    healthy: Server, shell: Shell, yards: Callable[[str], Yard]
+) -> None:
+    [waiting] = yards("bullmq").add({})
+    [routed] = yards("bridgemq").add({})
+    with healthy.connect() as client:
+        client.set(f"bull:mail:{waiting}:lock", "somebody")
+        client.set(f"bridge:jobs:lock:{routed}", "somebody")
+        client.set("bridge:ratelimit:concurrent:send", 3)
+    found = examine(shell, code=1)
+    told = " ".join(finding["finding"] for finding in found["locks"])
+    assert levels(found, "locks") == {"mend"}
+    assert f"job '{waiting}' of queue 'mail' of room 'bullmq' has a lock, but is not active" in told
+    assert f"job '{routed}' of queue 'mail' of room 'bridgemq' has a lock" in told
+    [counter] = found["counters"]
+    assert "counts 3 active jobs, and there are 0" in counter["finding"]
+    assert "leaks" not in found
+    only = examine(shell, "--room", "streams", code=0)
+    assert levels(only, "leaks") == {"fine"}
+
+
+def test_jobs_that_wait_for_nobody_are_noted(
+    healthy: Server, shell: Shell, yards: Callable[[str], Yard]
+) -> None:
+    yards("bullmq").add({}, {})
+    [finding] = examine(shell, code=0)["queues"]
+    assert (finding["level"], finding["mend"]) == ("note", "corral worker MODULE:APP")
+    assert "2 jobs wait" in finding["finding"]
+    assert shell("queue", "pause", "mail").code == 0
+    [finding] = examine(shell, code=0)["queues"]
+    assert finding["mend"] == "corral queue resume mail --room bullmq"
+
+
+def test_many_scripts_and_a_taken_port_are_noted(healthy: Server, shell: Shell) -> None:
+    with healthy.connect() as client:
+        for number in range(501):
+            client.script_load(f"return {number}")
+        found = examine(shell, "--port", str(healthy.port), code=0)
+        client.script_flush()
+    assert levels(found, "scripts") == levels(found, "ports") == {"note"}
+
+
+def test_a_user_that_may_not_run_scripts_is_told(healthy: Server, shell: Shell) -> None:
+    with healthy.connect() as client:
+        client.execute_command(
+            "ACL", "SETUSER", "reader", "on", ">secret", "~*", "&*", "+@all", "-@scripting"
+        )
+        try:
+            where = f"redis://reader:secret@127.0.0.1:{healthy.port}"
+            found = examine(shell, "--url", where, "--room", "streams", code=1)
+            client.execute_command("ACL", "SETUSER", "reader", "-info")
+            refused = examine(shell, "--url", where, "--room", "streams", code=1)
+        finally:
+            client.execute_command("ACL", "DELUSER", "reader")
+    assert levels(found, "scripts") == {"mend"}
+    assert "INFO is refused" in refused["access"][0]["finding"]
+    assert "secret" not in str(found) + str(refused)
+
+
+def test_a_replica_and_a_cluster_without_slots_are_told(healthy: Server, shell: Shell) -> None:
+    replica = start_valkey("--replicaof", f"127.0.0.1 {healthy.port}")
+    cluster = start_valkey("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    try:
+        found = examine(shell, "--url", replica.url, code=1)
+        assert f"replica of 127.0.0.1:{healthy.port}" in found["role"][0]["finding"]
+        found = examine(shell, "--url", cluster.url, code=1)
+    finally:
+        replica.stop()
+        cluster.stop()
+    assert "0 of 16384 slots" in found["cluster"][0]["finding"]
+    assert levels(found, "cluster") == {"mend"}
+    assert ["--namespace '{bridge}'" in finding["mend"] for finding in found["tags"]] == [False, True]
+
+
+@pytest.mark.parametrize(("version", "level"), [("5.0.7", "mend"), ("6.2.1", "note"), ("8.0.0", "fine")])
+def test_an_old_server_is_told(version: str, level: str) -> None:
+    [finding] = check_version({"redis_version": version})
+    assert finding.level.value == level
