@@ -1,6 +1,6 @@
 """Corral: a job system on Redis for Python. One job model, one worker runtime, three wire contracts."""
 
-from corral.app import Corral, JobType
+from corral.app import Corral
 from corral.core.capability import Capability
 from corral.core.event import EventKind, JobEvent
 from corral.core.job import Backoff, Job, JobOptions, JobState, Keep
@@ -21,7 +21,9 @@ from corral.errors import (
     Unrecoverable,
     Unsupported,
 )
+from corral.job_type import JobType
 from corral.queue import Queue
+from corral.schedules import ScheduledJob
 from corral.worker import JobContext, Worker
 
 __version__ = "0.1.0"
@@ -49,6 +51,7 @@ __all__ = [
     "Postpone",
     "Queue",
     "Refused",
+    "ScheduledJob",
     "SettleError",
     "StoreFault",
     "Transient",

@@ -6,22 +6,23 @@ import os
 import random
 import re
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import update_wrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
+from corral.core.capability import Capability
 from corral.core.failure import classifier
-from corral.core.job import Job
 from corral.core.outcome import BackoffRule, RetryPolicy
 from corral.core.ports import Broker, Profile
 from corral.errors import InvalidName, InvalidOptions
+from corral.job_type import JobType, job_type_of
 from corral.observe.metrics import Metrics
-from corral.queue import NewJob, Queue
+from corral.queue import Queue
+from corral.schedules import ScheduledJob, declare
 from corral.store.connect import Reconnect, Store, first_contact
 from corral.store.embedded import Embedded
 from corral.sync import Door, StoreOfTheLoop
@@ -32,6 +33,9 @@ from corral.worker.worker import wall_clock
 
 GRACE_S = 30.0
 """How long a worker that is asked to stop lets running jobs go on."""
+
+IDENTITY = ("server_id", "stack", "capabilities", "region")
+"""What a worker may say of itself where jobs are routed."""
 
 _WORKER_NAME = re.compile(r"[!-~]{1,255}")
 
@@ -72,6 +76,8 @@ class Corral:
             WeakKeyDictionary()
         )
         self._registries: dict[tuple[str, str], Registry] = {}
+        self._types: list[JobType] = []
+        self._schedules: dict[tuple[str, str], ScheduledJob] = {}
         self._policy = RetryPolicy(
             classify=classifier(transient=tuple(transient), permanent=tuple(permanent)),
             backoff_rule=backoff,
@@ -92,20 +98,56 @@ class Corral:
         timeout: float | None = None,
         process: bool = False,
         **options: Any,
-    ) -> Callable[[Callable[[Any], Any]], "JobType"]:
+    ) -> Callable[[Callable[[Any], Any]], JobType]:
         """A decorator: the function runs the jobs called `name`, which are added with these options.
 
         `async def` runs on the event loop, `def` in a thread, and with `process=True` in a spawned process.
         """
         target = self.queue(queue, room)
-        target.options(options)  # a wrong option is found where it is written
+        # a wrong option is found where it is written
+        target.room.check(target.options(options), self.clock())
 
         def register(fn: Callable[[Any], Any]) -> JobType:
             registry = self._registries.setdefault((target.room.name, target.name), Registry())
             registry.add(name, fn, timeout=timeout, process=process)
-            return JobType(target, name, fn, options)
+            made = JobType(target, name, fn, options)
+            self._types.append(made)
+            return made
 
         return register
+
+    def schedule(
+        self,
+        name: str,
+        data: Any = None,
+        *,
+        cron: str,
+        timezone: str = "UTC",
+        catch_up: str = "once",
+        id: str | None = None,
+        queue: str | None = None,
+        room: str | None = None,
+        **options: Any,
+    ) -> ScheduledJob:
+        """Jobs called `name` that come by themselves, once the app runs (or it is started).
+
+        Queue, room and options are those of the handler of that name, where nothing else is given; the id
+        is the job's name. After a downtime `catch_up` makes up for "all" that was missed, for the last of it
+        ("once"), or for nothing ("skip").
+
+        >>> app.schedule("report", cron="*/5 * * * *", timezone="Europe/Berlin")   # doctest: +SKIP
+        """
+        handled = job_type_of(self._types, name, queue, room)
+        target = self.queue(queue, room) if handled is None else handled.queue
+        own = {} if handled is None else handled.options
+        wanted = {**own, **options, "cron": cron, "timezone": timezone, "catch_up": catch_up}
+        scheduled = declare(target, self.place(target), name, data, id, wanted)
+        known = self._schedules.setdefault((target.room.name, scheduled.id), scheduled)
+        if known is not scheduled:
+            raise InvalidName(
+                f"there is a schedule {scheduled.id!r} already; give this one an id of its own: id='…'"
+            )
+        return scheduled
 
     def queue(self, name: str | None = None, room: str | None = None) -> Queue:
         """A queue by its name; without one, the room's usual queue."""
@@ -146,6 +188,13 @@ class Corral:
             if served in (None, where) and (not queues or queue in queues)
         }
         reconnect = reconnect or Reconnect()
+        if told := {part: profile.pop(part) for part in IDENTITY if part in profile}:
+            profile["extra"] = {**profile.get("extra", {}), **told}
+            if not any(Capability.ROUTING in room_named(where).capabilities for where, _ in wanted):
+                raise InvalidOptions(
+                    f"{next(iter(told))} is for rooms that route jobs, and no handler is in one; "
+                    f"leave it out, or give a handler such a room: @app.job(…, room='bridgemq')"
+                )
         who = Profile(name=default_name() if name is None else _check_worker_name(name), **profile)
         return [
             Worker(
@@ -172,8 +221,20 @@ class Corral:
         """
         _check_not_imported()
         workers = self.workers(concurrency=concurrency, **options)
+        await self.start_schedules()
         with _Signals(grace) as signals:
             await _together({worker: asyncio.create_task(signals.serve(worker)) for worker in workers})
+
+    async def start_schedules(self) -> dict[str, str]:
+        """Write every declared schedule down, as `run` does; id -> "added", "changed" or "kept"."""
+        if not self._schedules:
+            return {}
+        store = Store(self.url)
+        try:
+            await first_contact(store)
+            return {scheduled.id: await scheduled.start(store) for scheduled in self._schedules.values()}
+        finally:
+            await store.close()
 
     def _doors(self, room: Room, queue: str, who: Profile) -> Any:
         @asynccontextmanager
@@ -247,37 +308,6 @@ class Corral:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-class JobType:
-    """A handler and the jobs it runs: call it as the function it was, or add jobs for it."""
-
-    def __init__(self, queue: Queue, name: str, fn: Callable[[Any], Any], options: Mapping[str, Any]) -> None:
-        self.queue = queue
-        self.name = name
-        self._fn = fn
-        self._options = dict(options)
-        update_wrapper(self, fn)
-
-    def __call__(self, job: Any) -> Any:
-        return self._fn(job)
-
-    def __repr__(self) -> str:
-        return f"JobType({self.name!r}, queue={self.queue.name!r}, room={self.queue.room.name!r})"
-
-    async def add(self, data: Any = None, *, id: str | None = None, **options: Any) -> Job:
-        """The job as it was added; options given here win over the decorator's.
-
-        >>> await send_email.add({"to": "…"}, delay=1000, priority=5)   # doctest: +SKIP
-        """
-        return await self.queue.add(self.name, data, id=id, **{**self._options, **options})
-
-    async def add_many(self, data: Iterable[Any], **options: Any) -> list[str]:
-        """Ids of one job for each item of `data`, in order; refused as `Queue.add_many` refuses."""
-        jobs: Iterable[NewJob] = ((self.name, item) for item in data)
-        if isinstance(data, Sized):
-            jobs = list(jobs)
-        return await self.queue.add_many(jobs, **{**self._options, **options})
 
 
 class _Signals:
@@ -369,4 +399,3 @@ async def _together(runs: Mapping[Worker, "asyncio.Task[None]"]) -> None:
     for result in results:
         if isinstance(result, Exception):
             raise result
-

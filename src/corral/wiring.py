@@ -7,8 +7,8 @@ from corral.core.bulk import Census, Intake
 from corral.core.capability import Capability
 from corral.core.desk import Desk, Stories
 from corral.core.event import JobEvent
-from corral.core.job import JobState
-from corral.core.keeper import Keeper
+from corral.core.job import JobOptions, JobState
+from corral.core.keeper import Keeper, Timekeeper
 from corral.core.ports import Broker, EventLog, Inspector, Operator, Reporter
 from corral.errors import UnknownRoom
 from corral.store.connect import Store
@@ -20,6 +20,7 @@ from corral.wire.bridgemq.inspector import BridgemqInspector, bridgemq_queues
 from corral.wire.bridgemq.intake import bridgemq_intake
 from corral.wire.bridgemq.keeper import BridgemqKeeper
 from corral.wire.bridgemq.operator import BridgemqOperator
+from corral.wire.bridgemq.options import check_options as check_bridgemq_options
 from corral.wire.bridgemq.reporter import BridgemqReporter
 from corral.wire.bullmq.broker import BullmqBroker
 from corral.wire.bullmq.census import BullmqCensus
@@ -62,6 +63,10 @@ class Room:
     census: Callable[[Place], Census]
     intake: Callable[[Place], Intake]
     keeper: Callable[[Place], Keeper]
+    timekeeper: Callable[[Place], Timekeeper] | None = None
+    """Where the room fires schedules itself."""
+    check: Callable[[JobOptions, int], None] = lambda options, now: None
+    """(options, ms now): refuses what only this room can tell to be wrong."""
     desk: Callable[[Place], Desk] | None = None
     """Where the contract has an HTTP interface of its own."""
     stories: Callable[[Place], Stories] | None = None
@@ -120,6 +125,8 @@ ROOMS: dict[str, Room] = {
         inspector=BridgemqInspector,
         operator=BridgemqOperator,
         keeper=BridgemqKeeper,
+        timekeeper=BridgemqOperator,
+        check=check_bridgemq_options,
         queues=bridgemq_queues,
         census=BridgemqCensus,
         intake=bridgemq_intake,

@@ -60,7 +60,8 @@ def test_priority_goes_from_none_to_two_to_the_twenty_one(priority: int) -> None
 
 def test_a_negative_priority_is_refused_with_the_way_out() -> None:
     assert refusal(priority=-1) == (
-        "priority is -1; use 0 (no priority) or a positive number up to 2097152 (lower runs earlier)"
+        "priority is -1; use 0 (no priority) or a positive number up to 2097152 "
+        "(lower runs earlier; in the room bridgemq 7 and above runs first)"
     )
 
 

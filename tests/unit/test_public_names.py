@@ -5,7 +5,7 @@ import corral
 NAMES = """
 Away Backoff Capability Corral CorralError EventKind GiveBack InvalidName InvalidOptions InvalidPayload
 Job JobCancelled JobContext JobEvent JobOptions JobState JobTimeout JobType Keep Postpone Queue Refused
-SettleError StoreFault Transient Unrecoverable Unsupported Worker
+ScheduledJob SettleError StoreFault Transient Unrecoverable Unsupported Worker
 """
 
 

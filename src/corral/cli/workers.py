@@ -1,7 +1,7 @@
 """`corral worker`: run the handlers of an app until a signal comes."""
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from prometheus_client import start_http_server
@@ -38,6 +38,20 @@ def command(
     ] = None,
     metrics_host: Annotated[str, typer.Option(help="The address that port listens on.")] = "127.0.0.1",
     log_level: Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")] = "info",
+    server_id: Annotated[
+        str | None, typer.Option("--server-id", help="The worker's id where jobs are routed; else its name.")
+    ] = None,
+    stack: Annotated[
+        list[str] | None,
+        typer.Option("--stack", help="What it is built on (again, or by commas); else python."),
+    ] = None,
+    capability: Annotated[
+        list[str] | None,
+        typer.Option("--capability", help="What it can do, such as gpu (again, or by commas)."),
+    ] = None,
+    region: Annotated[
+        list[str] | None, typer.Option("--region", help="Where it is, such as us-east (again, or by commas).")
+    ] = None,
     url: UrlOption = None,
     room: Annotated[str | None, typer.Option("--room", metavar="ROOM", help="Serve only this room.")] = None,
     as_json: JsonOption = False,
@@ -54,6 +68,8 @@ def command(
         known = ", ".join(logs.LEVELS)
         raise typer.BadParameter(f"{log_level!r} is none of {known}", param_hint="--log-level")
 
+    identity = _identity(server_id, stack, capability, region)
+
     async def work(screen: Screen) -> None:
         if where.url is not None:
             # before the module is imported: a Corral without an address of its own reads it
@@ -66,10 +82,28 @@ def command(
             _serve_metrics(corral, metrics_host, metrics_port)
         async with corral:
             await corral.run(
-                concurrency=concurrency, grace=grace, queues=queues, room=where.room, name=name
+                concurrency=concurrency, grace=grace, queues=queues, room=where.room, name=name, **identity
             )
 
     finish(where.as_json, work)
+
+
+def _identity(
+    server_id: str | None, stack: list[str] | None, capability: list[str] | None, region: list[str] | None
+) -> dict[str, Any]:
+    """What the worker says of itself, as far as it was given."""
+    told: dict[str, Any] = {} if server_id is None else {"server_id": server_id}
+    for part, option, given in (
+        ("stack", "--stack", stack),
+        ("capabilities", "--capability", capability),
+        ("region", "--region", region),
+    ):
+        words = [word.strip() for text in given or () for word in text.split(",")]
+        if not all(words):
+            raise typer.BadParameter("a word is empty; use words such as gpu,cuda", param_hint=option)
+        if words:
+            told[part] = words
+    return told
 
 
 def _check_address(spelled: str, corral: Corral, url: str) -> None:

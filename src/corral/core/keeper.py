@@ -35,6 +35,25 @@ class Keeper(Protocol):
         """The schedules of this queue, the next to fire first."""
 
 
+class Timekeeper(Protocol):
+    """Schedules of a room that fires them itself; an operator of such a room is one."""
+
+    async def schedule(self, job: Job) -> str:
+        """Add the schedule of this id, or change it: "added", "changed" or "kept"."""
+
+    async def unschedule(self, schedule_id: str) -> bool:
+        """Delete a schedule; what it fired stays. Was there one?"""
+
+    async def pause_schedule(self, schedule_id: str) -> bool:
+        """No firings until it is resumed; what falls between is not made up for. Is there one?"""
+
+    async def resume_schedule(self, schedule_id: str) -> bool:
+        """Firings again, from now on. Is there one?"""
+
+    async def run_now(self, schedule_id: str) -> str | None:
+        """Fire once, besides its own times; the id of that job, or None: there is no such schedule."""
+
+
 async def remove_listed(
     inspector: Inspector, operator: Operator, state: JobState, chosen: Callable[[Job], bool], most: int | None
 ) -> list[str]:

@@ -48,7 +48,7 @@ def build(
     >>> build("bullmq", frozenset(Capability), priority=-1)
     Traceback (most recent call last):
     ...
-    corral.errors.InvalidOptions: priority is -1; use 0 (no priority) or a positive number up to 2097152 (lower runs earlier)
+    corral.errors.InvalidOptions: priority is -1; use 0 (no priority) or a positive number up to 2097152 (lower runs earlier; in the room bridgemq 7 and above runs first)
     """  # noqa: E501
     asked = {**(given or {}), **named}
     checked = dict(_defaults(able))
@@ -90,7 +90,8 @@ def _whole(name: str, value: Any, lowest: int, highest: int, way_out: str) -> in
 
 
 def _priority(name: str, value: Any) -> int:
-    way_out = f"use 0 (no priority) or a positive number up to {HIGHEST_PRIORITY} (lower runs earlier)"
+    order = "lower runs earlier; in the room bridgemq 7 and above runs first"
+    way_out = f"use 0 (no priority) or a positive number up to {HIGHEST_PRIORITY} ({order})"
     return _whole(name, value, 0, HIGHEST_PRIORITY, way_out)
 
 

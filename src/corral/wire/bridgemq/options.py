@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from corral.core.cron import Cron
+from corral.core.job import JobOptions
 from corral.core.ports import Profile
 from corral.core.routing import Identity, check_identity, check_target, write_target
 from corral.core.schedule import CATCH_UPS
@@ -49,6 +50,13 @@ def wanted(extra: Mapping[str, Any], now: int) -> Wanted:
         keep_data=bool(keep_data),
     )
     return _scheduled(checked, extra, now) if extra.get("cron") is not None else _unscheduled(checked, extra)
+
+
+def check_options(options: JobOptions, now: int) -> None:
+    """Refuse what this room could not keep, before there is a job that asks for it."""
+    asked = wanted(options.extra, now)
+    if asked.cron is not None and options.delay:
+        raise InvalidOptions(f"cron {asked.cron.text!r} and delay={options.delay}: give one of them")
 
 
 def _scheduled(checked: Wanted, extra: Mapping[str, Any], now: int) -> Wanted:

@@ -1,0 +1,93 @@
+"""ScheduledJob: jobs of an app that come by themselves."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from corral.core import naming
+from corral.core.capability import Capability, require
+from corral.core.cron import Cron
+from corral.core.job import Job
+from corral.core.keeper import Timekeeper
+from corral.core.shown import shown
+from corral.errors import InvalidName
+from corral.queue import Queue
+from corral.store.connect import Store
+from corral.wire.place import Place
+
+
+class ScheduledJob:
+    """A schedule as a program declares it; it is written when the app runs, or by `start`.
+
+    >>> report = app.schedule("report", cron="*/5 * * * *", timezone="Europe/Berlin")   # doctest: +SKIP
+    >>> await report.start()                                                            # doctest: +SKIP
+    'added'
+    """
+
+    def __init__(self, queue: Queue, place: Place, job: Job) -> None:
+        self.queue = queue
+        self.job = job
+        """What it fires."""
+        self._place = place
+
+    @property
+    def id(self) -> str:
+        return self.job.id
+
+    def __repr__(self) -> str:
+        cron = self.job.options.extra["cron"]
+        return f"ScheduledJob({self.id!r}, cron={cron!r}, queue={self.queue.name!r})"
+
+    async def start(self, store: Store | None = None) -> str:
+        """Write it down: "added", "changed", or "kept" where cron and zone are as before."""
+        return await self._timekeeper(store).schedule(self.job)
+
+    async def stop(self) -> bool:
+        """Delete it; what it fired stays. Was there one?"""
+        return await self._timekeeper().unschedule(self.id)
+
+    async def pause(self) -> bool:
+        """No firings until it is resumed; what falls between is not made up for. Is there one?"""
+        return await self._timekeeper().pause_schedule(self.id)
+
+    async def resume(self) -> bool:
+        """Firings again, from now on. Is there one?"""
+        return await self._timekeeper().resume_schedule(self.id)
+
+    async def run_now(self) -> str | None:
+        """Fire once, besides its own times; the id of that job, or None: it was never started."""
+        return await self._timekeeper().run_now(self.id)
+
+    def _timekeeper(self, store: Store | None = None) -> Timekeeper:
+        make = self.queue.room.timekeeper
+        assert make is not None
+        return make(self._place if store is None else replace(self._place, store=store))
+
+
+def declare(
+    queue: Queue, place: Place, name: str, data: Any, job_id: str | None, options: Mapping[str, Any]
+) -> ScheduledJob:
+    """A schedule, checked; refused where its room has none, or where the room could not keep it."""
+    room = queue.room
+    require(room.name, room.capabilities, Capability.CRON, f"cron={shown(options.get('cron'))}")
+    now = place.clock()
+    Cron.parse(options.get("cron"))  # to an option, None would mean "not given"
+    checked = queue.options(options)
+    room.check(checked, now)
+    job = Job(
+        name=naming.check_job_name(name),
+        data={} if data is None else data,
+        queue=queue.name,
+        id=_checked_id(name) if job_id is None else naming.check_id(job_id),
+        options=checked,
+        created_at=now,
+    )
+    return ScheduledJob(queue, place, job)
+
+
+def _checked_id(name: str) -> str:
+    """The job's name as the schedule's id."""
+    try:
+        return naming.check_id(name)
+    except InvalidName as error:
+        raise InvalidName(f"{error}; or give the schedule an id of its own: id='…'") from None
