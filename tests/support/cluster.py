@@ -1,6 +1,6 @@
 """A real cluster of masters on loopback, whose slots can be moved."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
@@ -59,11 +59,13 @@ class ClusterServer:
         """How many keys went over in this step; none: all have."""
         keys = self._clients[source].execute_command("CLUSTER GETKEYSINSLOT", slot, count)
         if keys:
-            port = self.nodes[target].port
-            self._clients[source].execute_command(
-                "MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys
-            )
+            self.carry(keys, source, target)
         return len(keys)
+
+    def carry(self, keys: Sequence[str | bytes], source: int, target: int) -> None:
+        """These keys go over."""
+        there = ("127.0.0.1", self.nodes[target].port)
+        self._clients[source].execute_command("MIGRATE", *there, "", 0, 5000, "KEYS", *keys)
 
     def end_move(self, slot: int, target: int) -> None:
         """All nodes are told where the slot is now; the new owner first."""

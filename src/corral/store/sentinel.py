@@ -46,7 +46,7 @@ class Sentinels:
         refused = [fault for fault in said if isinstance(fault, StoreRefused)]
         if refused:
             raise refused[0]
-        raise Away(f"{shown}: no sentinel answers ({said[-1]})") from said[-1]
+        raise Away(f"{shown}: no sentinel answers ({said[-1]})")
 
     async def _ask(self, node: Node) -> Node | None:
         """Where this sentinel says the master is; None where it does not know the service."""

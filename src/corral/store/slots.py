@@ -136,7 +136,7 @@ class Slots:
                     raise
                 except StoreFault as fault:
                     said = fault
-            raise Away(f"{self.shown}: no node answers ({said})") from said
+            raise Away(f"{self.shown}: no node answers ({said})")
 
     async def _ask(self, node: Node) -> Sequence[Any]:
         where = Fixed({"socket_connect_timeout": CONNECT_TIMEOUT_S, **self.options(node)})

@@ -1,0 +1,205 @@
+"""Sentinels: the master is found through them, and found again when it has died or stepped down."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from corral import Corral, JobState
+from corral.core.job import Job
+from corral.errors import Away, InvalidOptions, ReadOnly, StoreRefused
+from corral.store.connect import Reconnect, Store, first_contact
+from tests.support.apps import ended, working
+from tests.support.polling import becomes_true
+from tests.support.sentinel import SERVICE, SentinelServer, sentinels_of
+from tests.support.servers import Server, free_port, start_valkey
+
+pytestmark = pytest.mark.xdist_group("sentinel")
+
+JOBS = 1000
+LOCK_MS = 2000
+LAG_S = 1.0
+"""What was settled longer before the master died than this is surely at the replica too."""
+
+
+@pytest.fixture
+def service() -> Iterator[SentinelServer]:
+    """For tests that do it harm."""
+    with sentinels_of() as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def quiet_service() -> Iterator[SentinelServer]:
+    """For tests that leave it as it was."""
+    with sentinels_of() as service:
+        yield service
+
+
+@pytest.mark.parametrize(
+    "room", ["bullmq", *(pytest.param(room, marks=pytest.mark.faults) for room in ("bridgemq", "streams"))]
+)
+async def test_workers_go_on_at_the_new_master_when_the_old_one_is_killed(
+    service: SentinelServer, room: str
+) -> None:
+    """Replication is not waited for, so what the old master alone knew is done again, and nothing else."""
+    runs: dict[int, list[float]] = defaultdict(list)
+    app = Corral(service.url, room=room)
+
+    @app.job("embed" if room == "streams" else "count", queue=app.queue().name)
+    async def count(job: Job) -> None:
+        await asyncio.sleep(0.05)
+        runs[job.data["number"]].append(time.monotonic())
+
+    await count.add_many([{"number": number} for number in range(JOBS)])
+    assert await becomes_true(service.is_replicated)
+    reconnect = Reconnect(most_ms=500)
+    options = {"lock_ms": LOCK_MS, "recover_ms": 500, "max_stalls": 3}
+    async with app, working(app, concurrency=20, reconnect=reconnect, **options):
+        assert await becomes_true(lambda: len(runs) >= JOBS // 4, 30)
+        killed_at = time.monotonic()
+        before = await asyncio.to_thread(service.kill_master)
+        assert len(runs) < JOBS
+        assert await becomes_true(lambda: len(runs) == JOBS, 60), f"{JOBS - len(runs)} jobs never ran"
+        assert await asyncio.to_thread(service.master) is not before
+        assert await all_ended(app)
+    doubled = {number: at for number, at in runs.items() if len(at) > 1}
+    assert all(at[0] > killed_at - LAG_S for at in doubled.values()), doubled
+    assert len(doubled) < JOBS // 4
+
+
+async def all_ended(app: Corral) -> bool:
+    """Is nothing waiting or in hand in the end? Locks that the replica still had must run out first."""
+    deadline = time.monotonic() + 30
+    while True:
+        counts = await app.queue().inspector.counts()
+        assert not counts.get(JobState.DEAD)
+        if not any(counts.get(state) for state in (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE)):
+            return True
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.faults
+async def test_a_worker_that_waits_is_woken_at_the_new_master_when_the_old_one_steps_down(
+    service: SentinelServer,
+) -> None:
+    app = Corral(service.url)
+
+    @app.job("echo")
+    async def echo(job: Job) -> str:
+        return "heard"
+
+    async with app, working(app, concurrency=2, reconnect=Reconnect(most_ms=500)):
+        await ended(echo.queue, (await echo.add()).id)
+        assert await becomes_true(service.is_replicated)
+        await asyncio.to_thread(service.fail_over)
+        assert await becomes_true(lambda: steps_down(service.data[0]), 30)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                job = await echo.add()
+                break
+            except (Away, ReadOnly):
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.1)
+        assert (await ended(echo.queue, job.id)).result == "heard"
+
+
+def steps_down(server: Server) -> bool:
+    with server.connect() as client:
+        return bool(client.info("replication")["role"] == "slave")
+
+
+async def test_any_sentinel_that_answers_will_do_and_unknown_services_are_named(
+    quiet_service: SentinelServer,
+) -> None:
+    url = quiet_service.url.replace("://", f"://127.0.0.1:{free_port()},")
+    store = Store(url)
+    await first_contact(store)
+    assert await store.call("SET", "a", "b") == b"OK"
+    await store.close()
+    stranger = Store(url.replace(f"/{SERVICE}", "/warehouse"))
+    with pytest.raises(StoreRefused, match="the sentinels know no service 'warehouse'"):
+        await first_contact(stranger)
+    await stranger.close()
+    nobody = Store(f"redis+sentinel://127.0.0.1:{free_port()}/{SERVICE}")
+    with pytest.raises(Away, match="no sentinel answers"):
+        await first_contact(nobody)
+    await nobody.close()
+
+
+async def test_a_sentinel_that_names_a_replica_is_asked_again() -> None:
+    """A sentinel may be late: what it names must say of itself that it is the master."""
+    master = start_valkey()
+    replica = start_valkey("--replicaof", "127.0.0.1", str(master.port))
+    named = replica.port
+
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(4096):
+            port = str(named)
+            writer.write(f"*2\r\n$9\r\n127.0.0.1\r\n${len(port)}\r\n{port}\r\n".encode())
+
+    sentinel = await asyncio.start_server(late, "127.0.0.1", 0)
+    store = Store(f"redis+sentinel://127.0.0.1:{sentinel.sockets[0].getsockname()[1]}/{SERVICE}")
+    try:
+        with pytest.raises(ReadOnly, match="has become a slave"):
+            await store.call("SET", "a", "b")
+        named = master.port
+        assert await store.call("SET", "a", "b") == b"OK"
+        # it steps down while we are connected
+        named = replica.port
+        with replica.connect() as client:
+            client.replicaof("NO", "ONE")
+        with master.connect() as client:
+            client.replicaof("127.0.0.1", replica.port)
+        with pytest.raises((ReadOnly, Away)):
+            await store.call("SET", "a", "c")
+        assert await store.call("SET", "a", "c") == b"OK"
+        with replica.connect() as client:
+            assert client.get("a") == b"c"
+    finally:
+        await store.close()
+        sentinel.close()
+        master.stop()
+        replica.stop()
+
+
+async def test_sentinels_with_a_login_of_their_own_are_given_it(quiet_service: SentinelServer) -> None:
+    for sentinel in quiet_service.sentinels:
+        with sentinel.connect() as client:
+            client.execute_command("ACL SETUSER watcher on >quiet +sentinel +auth")
+    friend = Store(f"{quiet_service.url}?sentinel_username=watcher&sentinel_password=quiet")
+    assert "quiet" not in friend.dialled
+    await first_contact(friend)
+    await friend.close()
+    stranger = Store(f"{quiet_service.url}?sentinel_username=watcher&sentinel_password=loud")
+    with pytest.raises(StoreRefused, match="WRONGPASS"):
+        await first_contact(stranger)
+    await stranger.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("redis+sentinel://a:1", "does not say which service"),
+        ("redis+sentinel://a:1/shop/first", "'first' is not the number of a database"),
+        ("redis+sentinel://a:1/shop?sentinel_colour=blue", "'sentinel_colour' is no option"),
+    ],
+)
+def test_a_wrong_address_of_sentinels_is_refused_by_name(url: str, complaint: str) -> None:
+    with pytest.raises(InvalidOptions, match=complaint):
+        Store(url)
+
+
+async def test_a_database_may_be_named_behind_the_service(quiet_service: SentinelServer) -> None:
+    for url in (f"{quiet_service.url}/3", f"{quiet_service.url}?db=3"):
+        store = Store(url)
+        await store.call("INCR", "writes")
+        await store.close()
+    with quiet_service.master().connect() as client:
+        client.select(3)
+        assert client.get("writes") == b"2"

@@ -1,0 +1,127 @@
+"""A real master with a replica, and three sentinels that watch them."""
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from corral.store.keeper import dies_with_parent
+from tests.support.polling import eventually
+from tests.support.servers import Server, free_port, start_valkey, valkey_binary
+
+SERVICE = "shop"
+DOWN_AFTER_MS = 500
+
+
+@dataclass
+class SentinelServer:
+    """The servers of one service, the first of which began as its master."""
+
+    data: list[Server]
+    sentinels: list[Server]
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{hosts}/{SERVICE}"
+
+    def master(self) -> Server:
+        """The server that the sentinels name now."""
+        port = int(self._ask()[1])
+        return next(server for server in self.data if server.port == port)
+
+    def _ask(self) -> list[bytes]:
+        for sentinel in self.sentinels:
+            with suppress(redis.RedisError), sentinel.connect() as client:
+                found: list[bytes] = client.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)
+                return found
+        raise AssertionError("no sentinel answers")
+
+    def is_replicated(self) -> bool:
+        """Has every replica of the master read all that was written?"""
+        with self.master().connect() as client:
+            info = client.info("replication")
+        replicas = [info[name] for name in info if name.startswith("slave") and name[5:].isdigit()]
+        return bool(replicas) and all(
+            replica["state"] == "online" and int(replica["offset"]) == info["master_repl_offset"]
+            for replica in replicas
+        )
+
+    def kill_master(self) -> Server:
+        """The master ends without a word; the server that it was."""
+        master = self.master()
+        os.kill(master.process.pid, signal.SIGKILL)
+        master.process.wait()
+        return master
+
+    def fail_over(self) -> None:
+        """The sentinels are asked to make the replica the master."""
+        before = self.master()
+        with self.sentinels[0].connect() as client:
+            client.execute_command("SENTINEL FAILOVER", SERVICE)
+        assert eventually(lambda: self.master() is not before, 30), "there was no failover"
+
+    def flush(self) -> None:
+        with self.master().connect() as client:
+            client.flushall()
+
+    def stop(self) -> None:
+        for server in (*self.sentinels, *self.data):
+            server.stop()
+
+
+@contextmanager
+def sentinels_of(binary: str | None = None) -> Iterator[SentinelServer]:
+    """A service whose sentinels know its replica and each other."""
+    started: list[Server] = []
+    try:
+        at_once = ("--repl-diskless-sync-delay", "0")
+        master = start_valkey(*at_once, binary=binary)
+        started.append(master)
+        replica = start_valkey(*at_once, "--replicaof", "127.0.0.1", str(master.port), binary=binary)
+        started.append(replica)
+        watching = []
+        for _ in range(3):
+            watching.append(_start_sentinel(binary or valkey_binary(), master.port))
+            started.append(watching[-1])
+        server = SentinelServer([master, replica], watching)
+        assert eventually(server.is_replicated, 30), "the replica did not come up"
+        assert eventually(lambda: all(map(_knows_all, watching)), 30), "the sentinels did not meet"
+        yield server
+    finally:
+        for each in reversed(started):
+            each.stop()
+
+
+def _start_sentinel(binary: str, master_port: int) -> Server:
+    folder = Path(tempfile.mkdtemp(prefix="corral-test-"))
+    port = free_port()
+    settings = folder / "sentinel.conf"
+    settings.write_text(
+        f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
+        f"sentinel monitor {SERVICE} 127.0.0.1 {master_port} 2\n"
+        f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n"
+        f"sentinel failover-timeout {SERVICE} 5000\n"
+        f"sentinel parallel-syncs {SERVICE} 1\n"
+    )
+    process = subprocess.Popen(
+        [binary, str(settings), "--sentinel"], stdout=subprocess.DEVNULL, preexec_fn=dies_with_parent()
+    )
+    server = Server(f"redis://127.0.0.1:{port}", port, process, folder)
+    assert server.answers(10), "a sentinel did not start"
+    return server
+
+
+def _knows_all(sentinel: Server) -> bool:
+    with sentinel.connect() as client:
+        known = client.execute_command("SENTINEL MASTERS")
+    flat = known[0] if isinstance(known, list) else [word for pair in known[SERVICE].items() for word in pair]
+    words = [word.decode() if isinstance(word, bytes) else word for word in flat]
+    found = dict(zip(words[::2], words[1::2], strict=True))
+    return int(found["num-other-sentinels"]) == 2 and int(found["num-slaves"]) == 1
