@@ -17,6 +17,7 @@ from corral.cli import (
     staff,
     tailing,
     tending,
+    top,
     workers,
 )
 from corral.cli.session import FolderOption, JsonOption, NamespaceOption, RoomOption, UrlOption, remember
@@ -66,6 +67,7 @@ cron_group.command("pause")(cron.pause)
 cron_group.command("resume")(cron.resume)
 root.command("workers")(staff.list_workers)
 root.command("doctor")(doctor.command)
+root.command("top")(top.command)
 root.add_typer(event_group, name="events")
 event_group.command("tail")(events.tail)
 
