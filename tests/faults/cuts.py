@@ -40,12 +40,12 @@ def _attempts(number: int) -> int:
 
 def expected(arena: Arena) -> Callable[[int], int]:
     """How many attempts the job of a number must have had."""
-    return _attempts if arena.room == "bullmq" else lambda number: 1
+    return (lambda number: 1) if arena.room == "streams" else _attempts
 
 
 async def add_work(arena: Arena, count: int) -> None:
     """Add jobs whose retries go both ways: through the delayed, and straight back to the waiting."""
-    if arena.room != "bullmq":
+    if arena.room == "streams":
         await arena.add(count)
         return
     await arena.add(count // 2, {"attempts": 3, "backoff": {"type": "fixed", "delay": 1}})

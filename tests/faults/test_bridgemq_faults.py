@@ -1,90 +1,19 @@
-"""Kills, cuts and frozen workers in the BridgeMQ room; schedulers killed and stopped while schedules fire."""
+"""What only the BridgeMQ room has to bear: schedulers killed and stopped while they fire, and a long list."""
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
 
 import pytest
 
-from corral.wire.bridgemq.broker import SCRIPTS
-from tests.faults.cuts import finish, storm, through, work
-from tests.faults.kills import assert_kills_hit, kill_at_random
-from tests.faults.trips import cut_every, cuts
-from tests.support.bridgemq_arena import BridgeArena
 from tests.support.bridgemq_yard import open_yard
 from tests.support.chaos import crew, scaled, seeded
-from tests.support.polling import becomes_true, eventually
-from tests.support.proxy import Fate, Proxy, runs_script
+from tests.support.polling import becomes_true
 from tests.support.servers import Server
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
-LOCK_MS = 2000
-HELD = 5
-END_S = 60.0
-SHORT = {"lock_ms": LOCK_MS, "recover_ms": LOCK_MS // 4}
-
-
-@pytest.fixture
-async def arena(server: Server) -> AsyncIterator[BridgeArena]:
-    arena = BridgeArena(server)
-    yield arena
-    await arena.close()
-
-
-def attempts(number: int) -> int:
-    return 2 if number % 3 == 0 else 1
-
-
-async def test_workers_killed_at_random_lose_no_job_and_complete_none_twice(arena: BridgeArena):
-    kills = scaled(200, least=2)
-    await kill_at_random(arena, jobs=scaled(20_000, least=200), kills=kills, random=seeded())
-    assert_kills_hit(arena, kills)
-
-
-@pytest.mark.parametrize(("fate", "number"), cuts(2, 5))
-async def test_turns_cut_at_every_place_lose_nothing(
-    arena: BridgeArena, proxy: Proxy, fate: Fate, number: int
-):
-    rule = cut_every(proxy, number, runs_script(SCRIPTS["turn"].sha), fate)
-    async with arena.worker(work, through(proxy), lock_ms=5000):
-        await arena.add(scaled(600, least=60))
-        await finish(arena)
-    assert rule.met >= 3
-    arena.assert_attempts(attempts)
-
-
-async def test_a_storm_on_the_line_loses_nothing(arena: BridgeArena, proxy: Proxy):
-    cut = await storm(arena, proxy, jobs=scaled(6000, least=600), random=seeded())
-    assert cut >= 50
-    arena.assert_attempts(attempts)
-
-
-async def test_the_late_settlements_of_a_frozen_worker_are_refused_and_reported_as_lost_work(
-    arena: BridgeArena,
-):
-    with crew(arena.server.url, arena.room, 1, **SHORT) as hands:
-        [frozen] = hands.hands
-        await arena.add(HELD, how="nap", seconds=0.3, is_announced=True)
-        assert eventually(lambda: len(frozen.jobs_told("began")) == HELD)
-        frozen.freeze()
-        hands.hire().wait_ready()
-        assert await arena.falls_to(0, END_S)
-        frozen.thaw()
-        assert await becomes_true(lambda: len(frozen.jobs_told("lost")) == HELD)
-    for story in arena.assert_each_completed_once().values():
-        assert (story.starts, story.recoveries, story.attempts) == (2, 1, 1)
-
-
-async def test_handlers_that_block_the_loop_for_ten_locks_run_once(arena: BridgeArena):
-    with crew(arena.server.url, arena.room, 3, concurrency=1, **SHORT) as hands:
-        await arena.add(1, how="block", seconds=10 * LOCK_MS / 1000)
-        await arena.add(1, how="spin", seconds=10 * LOCK_MS / 1000)
-        assert await arena.falls_to(0, END_S)
-        assert [hand.jobs_told("lost") for hand in hands.hands] == [[], [], []]
-    for story in arena.assert_each_completed_once().values():
-        assert (story.starts, story.recoveries, story.attempts) == (1, 0, 1)
+SHORT = {"lock_ms": 2000, "recover_ms": 500}
 
 
 async def test_a_hundred_real_ticks_with_leaders_killed_and_frozen_fire_each_second_once(

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from enum import Enum
 
+from corral.wire.bridgemq.broker import SCRIPTS as BRIDGEMQ
+from corral.wire.bridgemq.keys import Keys as BridgemqKeys
 from corral.wire.bullmq.broker import SCRIPTS as BULLMQ
 from corral.wire.bullmq.keys import FIXED
 from corral.wire.streams.broker import SCRIPTS as STREAMS
@@ -28,10 +30,10 @@ class Trip(Enum):
     BOTH = "settles and claims"
 
 
-_SCRIPTS = {"bullmq": BULLMQ, "streams": STREAMS}
-_OWN_KEYS = {"bullmq": len(FIXED), "streams": 4}
+_SCRIPTS = {"bullmq": BULLMQ, "streams": STREAMS, "bridgemq": BRIDGEMQ}
+_OWN_KEYS = {"bullmq": len(FIXED), "streams": 4, "bridgemq": len(BridgemqKeys("bridge", "").fixed) + 1}
 """Keys of a turn that settles nothing; each settled job adds its own."""
-_WANT = {"bullmq": 3, "streams": 6}
+_WANT = {"bullmq": 3, "streams": 6, "bridgemq": 5}
 """Which argument of a turn says how many are wanted."""
 
 

@@ -19,6 +19,8 @@ from tests.support.chaos_worker import JOB
 Handler = Callable[[JobContext], Awaitable[Any]]
 
 TROUBLE = (Happening.LOST, Happening.UNKNOWN)
+OPTIONS: dict[str, dict[str, Any]] = {"bridgemq": {"attempts": 1_000_000, "backoff": "custom"}}
+"""Where being found abandoned spends an attempt, jobs have as many as it takes."""
 
 
 class Served(Protocol):
@@ -56,7 +58,8 @@ class Arena:
         first = len(self.numbers)
         numbers = range(first, first + count)
         ids = await self.queue.add_many(
-            ((JOB, {"number": number, **data}) for number in numbers), **(options or {})
+            ((JOB, {"number": number, **data}) for number in numbers),
+            **{**OPTIONS.get(self.room, {}), **(options or {})},
         )
         self.numbers.update(zip(ids, numbers, strict=True))
         assert len(self.numbers) == first + count, "two jobs have one id"

@@ -10,6 +10,7 @@ import redis
 PAGE = 5000
 UNTRIMMED = 1_000_000_000
 BULLMQ = "bull:default:"
+BRIDGEMQ = "bridge:"
 
 
 @dataclass
@@ -40,6 +41,8 @@ def keep_every_event(client: redis.Redis, room: str) -> None:
     """Let the room trim nothing: its events are the evidence."""
     if room == "bullmq":
         client.hset(f"{BULLMQ}meta", "opts.maxLenEvents", UNTRIMMED)
+    elif room == "bridgemq":
+        client.set(f"{BRIDGEMQ}events:kept", UNTRIMMED)
 
 
 def read(client: redis.Redis, room: str, ids: Iterable[str]) -> Stories:
@@ -55,6 +58,13 @@ def leftovers(client: redis.Redis, room: str) -> dict[str, int]:
         counts = {name: client.llen(BULLMQ + name) for name in ("wait", "paused", "active")}
         counts |= {name: client.zcard(BULLMQ + name) for name in ("prioritized", "delayed")}
         counts["locks"] = sum(1 for _ in client.scan_iter(f"{BULLMQ}*:lock", count=PAGE))
+    elif room == "bridgemq":
+        counts = {name: client.llen(f"{BRIDGEMQ}jobs:{name}") for name in ("waiting", "deadletter")}
+        counts["active"] = client.scard(f"{BRIDGEMQ}jobs:active")
+        counts["delayed"] = client.zcard(f"{BRIDGEMQ}jobs:delayed")
+        counts["holders"] = client.hlen(f"{BRIDGEMQ}jobs:holders")
+        for name in ("jobs:lock", "jobs:data", "jobs:attempts", "jobs:failure", "ratelimit:concurrent"):
+            counts[name] = sum(1 for _ in client.scan_iter(f"{BRIDGEMQ}{name}:*", count=PAGE))
     else:
         counts = {"queue entries": client.xlen("jobs:stream")}
         counts["pending"] = client.xpending("jobs:stream", "workers")["pending"]
@@ -148,7 +158,49 @@ def _hear_streams(story: Story, fields: dict[bytes, bytes]) -> None:
             story.put_backs += 1
 
 
-_READERS = {"bullmq": _read_bullmq, "streams": _read_streams}
+# -- bridgemq -----------------------------------------------------------------------------------------------
+
+
+def _read_bridgemq(client: redis.Redis, stories: Stories) -> None:
+    after = "-"
+    while entries := client.xrange(f"{BRIDGEMQ}events", after, "+", PAGE):
+        after = f"({entries[-1][0].decode()}"
+        for _, fields in entries:
+            if job_id := fields.get(b"jobId", b"").decode():
+                _hear_bridgemq(stories.setdefault(job_id, Story()), fields)
+    parts = ("status", "result", "summary", "fence")
+    for page in _pages(stories):
+        pipeline = client.pipeline(transaction=False)
+        for job_id in page:
+            pipeline.mget(*(f"{BRIDGEMQ}jobs:{part}:{job_id}" for part in parts))
+        for job_id, (status, result, summary, fence) in zip(page, pipeline.execute(), strict=True):
+            story = stories[job_id]
+            story.state = (status or b"not there").decode()
+            story.result = json.loads(result)["data"] if result else None
+            # what was found abandoned spent an attempt too; here only those that ended by themselves count
+            story.attempts = (json.loads(summary)["attempt"] if summary else 0) - story.recoveries
+            # each claim has a number of its own
+            assert int(fence or 0) == story.starts, (job_id, story)
+
+
+def _hear_bridgemq(story: Story, fields: dict[bytes, bytes]) -> None:
+    match fields[b"event"]:
+        case b"active":
+            story.starts += 1
+        case b"completed":
+            story.completions += 1
+        case b"dead":
+            story.deaths += 1
+        case b"retry":
+            story.put_backs += 1
+        case b"waiting" | b"delayed" if fields.get(b"prev") == b"active":
+            story.put_backs += 1
+        case b"stalled":
+            story.put_backs += 1
+            story.recoveries += 1
+
+
+_READERS = {"bullmq": _read_bullmq, "streams": _read_streams, "bridgemq": _read_bridgemq}
 
 ROOMS = tuple(_READERS)
 """The rooms whose records can be read here."""

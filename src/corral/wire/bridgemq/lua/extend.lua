@@ -8,6 +8,9 @@
 local rows = cmsgpack.unpack(ARGV[6])
 local fences = call("MGET", unpack(KEYS, FIXED + 1, FIXED + 2 * #rows))
 local codes = {}
+-- a full server refuses SET as the first write of a script, and every running job would lose its lock;
+-- PEXPIRE takes no memory
+call("PEXPIRE", ROOT .. "workers:heartbeat:" .. SPEAKER, ARGV[5])
 beat(ARGV[5], "")
 for position, row in ipairs(rows) do
   local code = held(row[1], row[2], fences[2 * position - 1], fences[2 * position])
