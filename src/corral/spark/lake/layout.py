@@ -93,15 +93,15 @@ class Lake:
 
     def attempts(self, spark: "SparkSession") -> "DataFrame":
         """One row an attempt: `silver.attempts`, and whether a backfill told of it."""
-        return self._read(spark, ATTEMPTS, attempts_schema(spark))
+        return self._read(spark, ATTEMPTS, shape_of(spark, ATTEMPTS))
 
     def jobs(self, spark: "SparkSession") -> "DataFrame":
         """One row a job's life: `silver.jobs`, and whether a backfill told of it."""
-        return self._read(spark, JOBS, jobs_schema(spark))
+        return self._read(spark, JOBS, shape_of(spark, JOBS))
 
     def minutes(self, spark: "SparkSession") -> "DataFrame":
         """One row a queue and minute: `gold.minutes`."""
-        return self._read(spark, MINUTES, minutes_schema(spark))
+        return self._read(spark, MINUTES, shape_of(spark, MINUTES))
 
     def _read(self, spark: "SparkSession", table: str, schema: StructType) -> "DataFrame":
         folder = self.generations(table).current()
@@ -111,22 +111,15 @@ class Lake:
         return spark.read.schema(schema).parquet(str(folder)).select(*schema.fieldNames())
 
 
-def empty_events(spark: "SparkSession") -> "DataFrame":
-    return spark.createDataFrame([], EVENTS)
+_SHAPES: dict[str, StructType] = {}
 
 
-def attempts_schema(spark: "SparkSession") -> StructType:
-    return _marked(silver.attempts(empty_events(spark)).schema)
-
-
-def jobs_schema(spark: "SparkSession") -> StructType:
-    return _marked(silver.jobs(empty_events(spark)).schema)
-
-
-def minutes_schema(spark: "SparkSession") -> StructType:
-    events = empty_events(spark)
-    return gold.minutes(silver.attempts(events), silver.jobs(events)).schema
-
-
-def _marked(schema: StructType) -> StructType:
-    return StructType([*schema.fields]).add("backfilled", BooleanType())
+def shape_of(spark: "SparkSession", table: str) -> StructType:
+    """The columns of a table of silver or gold, as the functions that make it say."""
+    if not _SHAPES:
+        events = spark.createDataFrame([], EVENTS)
+        attempts, jobs = silver.attempts(events), silver.jobs(events)
+        for name, frame in ((ATTEMPTS, attempts), (JOBS, jobs)):
+            _SHAPES[name] = StructType([*frame.schema.fields]).add("backfilled", BooleanType())
+        _SHAPES[MINUTES] = gold.minutes(attempts, jobs).schema
+    return _SHAPES[table]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 
 from corral.spark.lake import bronze, gold, silver
@@ -38,21 +39,19 @@ def refresh(spark: "SparkSession", lake: Lake) -> Refreshed:
         return Refreshed()
     fresh = bronze.since(lake, covered)
     touched = None if not covered else _touched(spark, lake, covered, fresh)
-    manifest = {COVERS: present}
     days = _unfinished(lake, covered)
     try:
         if touched is not None:
             touched.persist()
         history = _history(spark, lake, touched, fresh)
         marked = _marker(spark, lake)
-        days |= _replace(lake, ATTEMPTS, marked(silver.attempts(history)), lake.attempts(spark), touched,
-                         manifest, days)  # fmt: skip
-        days |= _replace(lake, JOBS, marked(silver.jobs(history)), lake.jobs(spark), touched, manifest, days)
-        days |= _days_added(spark, lake, touched)
+        change = _Change(lake, touched, {COVERS: present}, days)
+        change.replace(ATTEMPTS, marked(silver.attempts(history)), lake.attempts(spark), "date")
+        change.replace(JOBS, marked(silver.jobs(history)), lake.jobs(spark), "added_at")
     finally:
         if touched is not None:
             touched.unpersist()
-    _renew_minutes(spark, lake, days, manifest)
+    _renew_minutes(spark, lake, days, {COVERS: present})
     return Refreshed(len(fresh), sum(batch.rows for batch in fresh), frozenset(days))
 
 
@@ -117,31 +116,34 @@ def _marker(spark: "SparkSession", lake: Lake) -> Any:
     return mark
 
 
-def _replace(
-    lake: Lake, table: str, told: "DataFrame", old: "DataFrame", touched: "DataFrame | None",
-    manifest: Mapping[str, Any], unfinished: set[date],
-) -> set[date]:  # fmt: skip
-    """Put these rows where the rows of the same jobs were; the days that changed."""
-    folder = lake.work / f"{table}-{uuid4().hex}"
-    _write(told, folder)
-    days = days_in(folder)
-    if touched is not None:
-        gone = old.join(touched, list(silver.JOB), "left_semi").select("date").distinct().collect()
-        days |= {row["date"] for row in gone}
-        rest = old.where(sf.col("date").isin(sorted(days))).join(touched, list(silver.JOB), "left_anti")
-        _write(rest, folder)
-    is_whole = touched is None
-    noted = {**manifest, DATES: sorted(map(str, days | unfinished))}
-    _turn(lake, table, folder, noted, lambda day: not is_whole and day not in days)
-    return days
+@dataclass(frozen=True)
+class _Change:
+    """What one refresh does to the tables of silver."""
 
+    lake: Lake
+    touched: "DataFrame | None"
+    manifest: Mapping[str, Any]
+    days: set[date]
+    """Grows by the days that change: gold tells of them anew."""
 
-def _days_added(spark: "SparkSession", lake: Lake, touched: "DataFrame | None") -> set[date]:
-    jobs = lake.jobs(spark)
-    if touched is not None:
-        jobs = jobs.join(touched, list(silver.JOB), "left_semi")
-    rows = jobs.select(sf.to_date("added_at").alias("day")).distinct().collect()
-    return {row["day"] for row in rows if row["day"] is not None}
+    def replace(self, table: str, told: "DataFrame", old: "DataFrame", moment: str) -> None:
+        """Put these rows where the rows of the same jobs were; gold counts them on the day of `moment`."""
+        folder = self.lake.work / f"{table}-{uuid4().hex}"
+        counted = Observation()
+        _write(told.observe(counted, sf.collect_set(sf.to_date(moment)).alias("days")), folder)
+        changed = days_in(folder)
+        self.days.update(counted.get["days"] if changed else ())
+        if self.touched is not None:
+            gone = old.join(self.touched, list(silver.JOB), "left_semi")
+            for row in gone.select("date", sf.to_date(moment).alias("counted")).distinct().collect():
+                changed.add(row["date"])
+                self.days.update(day for day in (row["counted"],) if day is not None)
+            rest = old.where(sf.col("date").isin(sorted(changed)))
+            _write(rest.join(self.touched, list(silver.JOB), "left_anti"), folder)
+        self.days.update(changed)
+        noted = {**self.manifest, DATES: sorted(map(str, self.days))}
+        is_whole = self.touched is None
+        _turn(self.lake, table, folder, noted, lambda day: not is_whole and day not in changed)
 
 
 def _renew_minutes(spark: "SparkSession", lake: Lake, days: set[date], manifest: Mapping[str, Any]) -> None:

@@ -1,0 +1,168 @@
+"""Bronze: events as they were, once for any Parquet reader, whatever is replayed, folded or lost."""
+
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow.dataset
+import pytest
+
+from corral.errors import InvalidOptions
+from corral.spark.lake import bronze
+from corral.spark.lake.compaction import compact
+from corral.spark.lake.feeds import source_name
+from corral.spark.lake.generations import LakeBusy
+from corral.spark.lake.layout import BRONZE, JOBS, MINUTES, Lake
+from corral.spark.lake.refreshing import COVERS
+from corral.spark.lake.retention import retain
+from corral.spark.lake.running import prepare
+from corral.spark.schema import EVENTS, GAP
+from tests.spark.lakes import brought_up, filed, leftovers, plain_ids, told_ids, where
+from tests.spark.support import Ranch
+
+
+@pytest.fixture
+def lake(tmp_path) -> Lake:
+    return Lake(str(tmp_path / "lake"))
+
+
+def arrow_ids(lake: Lake) -> list[str]:
+    """What a reader without Spark sees."""
+    table = pyarrow.dataset.dataset(f"{lake.path}/bronze", partitioning="hive").to_table(["event_id"])
+    return sorted(table.column("event_id").to_pylist())
+
+
+def commits(lake: Lake, ranch: Ranch) -> Path:
+    return lake.checkpoint(source_name(where(ranch))) / "commits"
+
+
+def forget_last_commit(lake: Lake, ranch: Ranch) -> int:
+    last = max((file for file in commits(lake, ranch).iterdir() if file.name.isdecimal()), key=_number)
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+    return _number(last)
+
+
+def _number(file: Path) -> int:
+    return int(file.name)
+
+
+def test_a_batch_that_is_replayed_is_filed_once_also_after_it_was_folded(spark, bull: Ranch, lake: Lake):
+    bull.add(50)
+    filed(spark, lake, bull, batch_events=30)
+    assert len(bronze.batches(lake)) == 4
+    assert all((batch.folder / "_SUCCESS").exists() for batch in bronze.batches(lake))
+    assert [batch.rows for batch in bronze.batches(lake)] == [30, 30, 30, 10]
+    forget_last_commit(lake, bull)
+    bull.add(5)
+    filed(spark, lake, bull)
+    assert plain_ids(spark, lake) == arrow_ids(lake) == told_ids(bull)
+    # as if silver had seen them all: only such batches are folded
+    lake.generations(MINUTES).advance({COVERS: bronze.reached(lake)})
+    opened = lake.bronze(spark)
+    assert compact(spark, lake, enough=3) == 5
+    assert bronze.batches(lake) == []
+    assert plain_ids(spark, lake) == arrow_ids(lake) == told_ids(bull)
+    assert opened.count() == len(told_ids(bull)), "who had begun to read goes on"
+    forget_last_commit(lake, bull)
+    bull.add(1)
+    filed(spark, lake, bull)
+    assert plain_ids(spark, lake) == arrow_ids(lake) == told_ids(bull)
+    assert leftovers(lake) == []
+
+
+def test_bronze_has_the_columns_of_events_and_days(spark, bull: Ranch, lake: Lake):
+    bull.add(3)
+    filed(spark, lake, bull)
+    table = lake.bronze(spark)
+    assert table.columns == [*EVENTS.fieldNames(), "date"]
+    assert {row["date"] for row in table.collect()} == {row["ts"].date() for row in table.collect()}
+    plain = spark.read.parquet(f"{lake.path}/bronze")
+    assert dict(plain.dtypes)["date"] == "date"
+
+
+def test_a_lake_that_lost_its_checkpoint_goes_on_where_it_was(spark, bull: Ranch, lake: Lake):
+    bull.add(20)
+    filed(spark, lake, bull)
+    shutil.rmtree(lake.checkpoint(source_name(where(bull))))
+    bull.add(10)
+    gone = bull.trim(11)
+    filed(spark, lake, bull)
+    kept = [event.id for event in bull.told()]
+    rows = lake.bronze(spark).collect()
+    [gap] = [row for row in rows if row["event"] == GAP]
+    assert json.loads(gap["data"])["missing"] == gone - 40
+    assert len(rows) == 40 + len(kept) + 1
+    assert len({row["event_id"] for row in rows}) == len(rows)
+
+
+def test_days_that_are_old_leave_and_a_replay_does_not_bring_them_back(spark, bull: Ranch, lake: Lake):
+    bull.add(4)
+    filed(spark, lake, bull)
+    today = datetime.now(UTC).date()
+    assert retain(lake, 2, today) == []
+    assert retain(lake, 2, today + timedelta(days=1)) == []
+    assert retain(lake, 2, today + timedelta(days=2)) == [today]
+    assert lake.bronze(spark).count() == 0
+    forget_last_commit(lake, bull)
+    bull.add(1)
+    filed(spark, lake, bull)
+    assert lake.bronze(spark).count() == 2
+
+
+def test_a_batch_that_was_broken_off_leaves_nothing_behind(spark, bull: Ranch, lake: Lake):
+    bull.add(2)
+    prepare(lake, where(bull))
+    half = lake.work / "batch-half" / "date=2025-01-31"
+    half.mkdir(parents=True)
+    (half / "part.parquet").write_bytes(b"half a file")
+    filed(spark, lake, bull)
+    assert leftovers(lake) == []
+    assert plain_ids(spark, lake) == told_ids(bull)
+
+
+def test_a_generation_whose_maker_died_is_made_again(lake: Lake):
+    table = lake.generations(JOBS)
+    first = table.advance({"covers": {}})
+    abandoned = first.parent / "00000001"
+    abandoned.mkdir()
+    (abandoned / "half").touch()
+    table.advance({"covers": {"a": 1}})
+    assert table.files() == []
+    assert table.manifest()["covers"] == {"a": 1}
+
+
+def test_old_generations_go_when_nobody_can_be_reading_them(lake: Lake):
+    table = lake.generations(JOBS)
+    for _ in range(3):
+        table.advance({})
+    folders = table.current().parent
+    assert len(list(folders.iterdir())) == 3
+    table.forget(grace_s=0)
+    assert [folder.name for folder in folders.iterdir()] == ["00000002"]
+
+
+def test_two_runs_at_once_are_refused(spark, bull: Ranch, lake: Lake):
+    with lake.alone(), pytest.raises(LakeBusy, match="another process works on the lake"):
+        brought_up(spark, lake, bull)
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/lake", "  "])
+def test_a_lake_is_a_folder(path: str):
+    with pytest.raises(InvalidOptions):
+        Lake(path)
+
+
+def test_a_folder_with_other_things_in_it_is_no_lake(bull: Ranch, lake: Lake):
+    lake.root.mkdir()
+    (lake.root / "photos").mkdir()
+    with pytest.raises(InvalidOptions, match="is no lake"):
+        prepare(lake, where(bull))
+    assert not lake.exists
+
+
+def test_an_empty_lake_has_empty_tables(spark, lake: Lake):
+    assert lake.bronze(spark).count() == 0
+    assert lake.jobs(spark).select("outcome", "backfilled", "date").count() == 0
+    assert lake.generations(BRONZE).current() is None
