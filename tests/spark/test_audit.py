@@ -1,0 +1,190 @@
+"""The rules of the audit, each seen on a small frame; and what becomes of their verdicts."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from corral.spark.lake import audit_rules
+from corral.spark.lake.audit import summed
+from corral.spark.lake.audit_findings import Finding, Verdict
+from corral.spark.schema import EVENTS, JOBS
+from tests.spark.test_silver import START, story
+
+MAIL = ("bullmq", "mail")
+LAST = f"{int(START.timestamp() * 1000) + 100_000}-0"
+"""The snapshot begins a hundred seconds after the first event."""
+
+
+def record(state: str | None, *, job: str = "1", seconds: float = 0) -> dict[str, Any]:
+    created = START + timedelta(seconds=seconds)
+    return dict.fromkeys(JOBS.fieldNames()) | {
+        "room": "bullmq", "queue": "mail", "job_id": job, "name": "send", "state": state,
+        "created_at": created,
+    }  # fmt: skip
+
+
+def gap(after_s: float, before_s: float, missing: int | None = 7) -> list[tuple[Any, ...]]:
+    after, before = (f"{int((START.timestamp() + s) * 1000)}-0" for s in (after_s, before_s))
+    data = json.dumps({"why": "trimmed", "missing": missing, "after": after, "before": before})
+    at = START + timedelta(seconds=before_s)
+    return [("bullmq", "mail", f"{after}..{before}", at, "gap", None, None, None, None, None, data)]
+
+
+ADDED = story((0, "added"), (0, "waiting"))
+DONE = story((0, "added"), (0, "waiting"), (1, "active"), (2, "completed"))
+
+RULES = {
+    "an end, and the record is gone": (DONE, [], Verdict.ENDED),
+    "an end, and the record says the same": (DONE, [record("completed")], Verdict.ENDED),
+    "removed while it waited": (story((0, "added"), (9, "removed")), [], Verdict.ENDED),
+    "its record alone tells the end": (ADDED, [record("completed")], Verdict.ENDED),
+    "alive in a state": (ADDED, [record("waiting")], Verdict.ALIVE),
+    "put back by an operator, and alive": (
+        story((0, "added"), (1, "active"), (2, "dead"), (9, "waiting"), (10, "active"), (11, "progress")),
+        [record("active")], Verdict.ALIVE,
+    ),
+    "put back by an operator, and ended again": (
+        story((0, "added"), (1, "active"), (2, "dead"), (9, "waiting"), (10, "active"), (11, "completed")),
+        [record("completed")], Verdict.ENDED,
+    ),
+    "ended while the snapshot was taken": (
+        story((0, "added"), (1, "active"), (101, "completed")), [record("active")], Verdict.ENDED,
+    ),
+    "added while the snapshot was taken": (story((101, "added")), [], Verdict.MOVING),
+    "claimed while the snapshot was taken, and not met": (
+        story((0, "added"), (101, "active")), [], Verdict.MOVING,
+    ),
+    "neither ended nor there": (ADDED, [], Verdict.LOST),
+    "put back, and then gone": (
+        story((0, "added"), (1, "active"), (2, "dead"), (9, "waiting")), [], Verdict.LOST,
+    ),
+    "two ends": (
+        story((0, "added"), (1, "active"), (2, "completed"), (3, "completed")), [], Verdict.DOUBLED,
+    ),
+    "run again after its end": (
+        story((0, "added"), (1, "active"), (2, "completed"), (3, "retry"), (3, "stalled"), (4, "active"),
+              (5, "completed")), [], Verdict.DOUBLED,
+    ),
+    "ended, and still to be run": (DONE, [record("active")], Verdict.CONTRADICTED),
+    "ended well, and stands as dead": (DONE, [record("dead")], Verdict.CONTRADICTED),
+    "a record in no state": (ADDED, [record(None)], Verdict.ORPHANED),
+    "a record in no state, of which nothing is told": (
+        story((0, "added"), job="2"), [record(None, seconds=5)], Verdict.ORPHANED,
+    ),
+    "a record of which nothing is told": (
+        story((0, "added"), job="2"), [record("waiting", seconds=5)], Verdict.ORPHANED,
+    ),
+    "a record from before the history": (
+        story((0, "added"), job="2"), [record("waiting", seconds=-5)], Verdict.UNPROVABLE,
+    ),
+}  # fmt: skip
+
+
+HOLE = gap(10, 20)
+OTHERS = story((0, "added"), job="2")
+TWICE = story((0, "added"), (1, "completed"), (2, "completed"))
+GAPS = {
+    "it may have ended in the gap": (ADDED + HOLE, [], Verdict.UNPROVABLE),
+    "it was added after the gap": (story((30, "added")) + HOLE, [], Verdict.LOST),
+    "it may have been put back in the gap": (DONE + HOLE, [record("active")], Verdict.UNPROVABLE),
+    "it may have been added in the gap": (
+        OTHERS + HOLE, [record("waiting", seconds=15)], Verdict.UNPROVABLE,
+    ),
+    "it was made after the gap, and nothing is told": (
+        OTHERS + HOLE, [record("waiting", seconds=25)], Verdict.ORPHANED,
+    ),
+    "what was seen was seen": (TWICE + HOLE, [], Verdict.DOUBLED),
+}  # fmt: skip
+EVERY_RULE = RULES | GAPS
+
+AGAIN = story((0, "added"), (1, "completed"), (60, "added"), (61, "active"))
+GONE_AND_AGAIN = story((0, "added"), (60, "added"))
+
+
+def verdicts(spark, cases, **more):
+    """Queue -> (verdict, detail) of each life of its job 1; each case has a queue of its own."""
+    told, records = [], []
+    for queue, (rows, known) in cases.items():
+        told += [(row[0], queue, *row[2:]) for row in rows]
+        records += [tuple((one | {"queue": queue}).values()) for one in known]
+    events, snapshot = spark.createDataFrame(told, EVENTS), spark.createDataFrame(records, JOBS)
+    cut = {("bullmq", queue): LAST for queue in cases}
+    judged = audit_rules.judge(events, snapshot, cut, **more).where("job_id = '1'")
+    found: dict[str, list[Any]] = {queue: [] for queue in cases}
+    for row in sorted(judged.collect(), key=lambda row: row["life"]):
+        found[row["queue"]].append((Verdict(row["verdict"]), row["detail"]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def found(spark):
+    """All cases at once: one look of Spark's at many small queues."""
+    cases = {title: case[:2] for title, case in EVERY_RULE.items()}
+    cases["again"] = (AGAIN, [record("active", seconds=60)])
+    cases["gone and again"] = (GONE_AND_AGAIN, [record("waiting", seconds=60)])
+    return verdicts(spark, cases)
+
+
+@pytest.mark.parametrize("title", EVERY_RULE)
+def test_each_rule(found, title):
+    assert [verdict for verdict, _ in found[title]] == [EVERY_RULE[title][2]]
+
+
+def test_an_id_has_as_many_lives_as_it_was_added(found):
+    assert [verdict for verdict, _ in found["again"]] == [Verdict.ENDED, Verdict.ALIVE]
+    assert found["gone and again"] == [
+        (
+            Verdict.LOST,
+            "last heard of as added at 2025-01-31 12:00:00.000Z; its id was added again since",
+        ),
+        (Verdict.ALIVE, None),
+    ]
+
+
+def test_strangers_and_what_is_older_are_left_alone_where_that_was_asked(spark):
+    since = START + timedelta(seconds=30)
+    cases = {
+        "told before": (ADDED, []),
+        "made before": (ADDED, [record("waiting")]),
+        "a gap before": (story((40, "added")) + HOLE, []),
+        "a stranger's": (OTHERS, [record("waiting", seconds=45)]),
+        "a stranger's in no state": (OTHERS, [record(None, seconds=45)]),
+    }
+    found = verdicts(spark, cases, since=since, has_strangers=True)
+    assert {queue: [verdict for verdict, _ in lives] for queue, lives in found.items()} == {
+        "told before": [],
+        "made before": [],
+        "a gap before": [Verdict.LOST],
+        "a stranger's": [Verdict.UNTOLD],
+        "a stranger's in no state": [Verdict.ORPHANED],
+    }
+
+
+JUDGED = "room string, queue string, job_id string, name string, verdict string, detail string"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "seen", "code", "words"),
+    [
+        (["ended", "ended", "alive"], [], 0, "nothing lost: 3 jobs are right (2 ended, 1 alive)"),
+        (["ended", "lost"], [], 1, "something is wrong: 1 lost; 1 jobs are right (1 ended)"),
+        (["ended"], ["leaked"], 1, "something is wrong: 1 leaked"),
+        (["ended"], ["unprovable"], 3, "not all can be proved: 1 unprovable"),
+        (["ended", "lost", "unprovable"], [], 1, "something is wrong: 1 lost"),
+    ],
+)
+def test_the_exit_code_says_the_worst(spark, verdicts, seen, code, words):
+    rows = [(*MAIL, str(number), "send", word, None) for number, word in enumerate(verdicts)]
+    more = [Finding(Verdict(word), *MAIL, None, None, "of some kind") for word in seen]
+    found = summed("bullmq", ["mail"], spark.createDataFrame(rows, JUDGED), more)
+    assert found.exit_code == code
+    assert found.sentence().startswith(words)
+
+
+def test_no_more_is_listed_than_was_asked_for_and_all_is_counted(spark):
+    rows = [(*MAIL, str(number), "send", "lost", "last heard of as added") for number in range(30)]
+    found = summed("bullmq", ["mail"], spark.createDataFrame(rows, JUDGED), [], most=10)
+    assert (found.counts, len(found.findings), found.omitted) == ({"lost": 30}, 10, 20)
+    assert found.findings[0].sentence() == "lost: mail/0 last heard of as added"

@@ -1,0 +1,164 @@
+"""The audit of real rooms: right while all is right, and naming the job when it is not."""
+
+import threading
+from functools import partial
+
+from corral.core.capability import Capability
+from corral.core.job import Keep
+from corral.core.outcome import Completed, Dead, Released, Retry
+from corral.spark.lake.audit import Exit, audit_server, live_events
+from corral.spark.lake.audit_findings import Verdict
+from corral.spark.options import Where
+from tests.spark.support import Ranch
+
+RECORDS = {
+    "bullmq": "bull:{queue}:{id}",
+    "streams": "job:{id}",
+    "bridgemq": "bridge:jobs:{part}:{id}",
+}
+END_EVENTS = {
+    "bullmq": {"event": "completed", "jobId": "{id}", "returnvalue": "null", "prev": "active"},
+    "streams": {"type": "done", "ts": "1", "step": "worker.finish", "data": "{{}}", "job_id": "{id}"},
+    "bridgemq": {"event": "completed", "jobId": "{id}", "queue": "{queue}", "type": "work"},
+}
+
+
+def where(ranch: Ranch, queue: str | None = None) -> Where:
+    return Where(ranch.url, ranch.room.name, ranch.room.default_namespace, queue or ranch.queue)
+
+
+def delete_record(ranch: Ranch, job_id: str) -> None:
+    """Take a job's record away, as no part of Corral ever would."""
+    name = RECORDS[ranch.room.name]
+    parts = ("data", "status", "result") if "{part}" in name else ("",)
+    with ranch.server.connect() as client:
+        gone = client.delete(*(name.format(queue=ranch.queue, id=job_id, part=part) for part in parts))
+    assert gone >= 1
+
+
+def tell_another_end(ranch: Ranch, job_id: str) -> None:
+    fields = {
+        name: value.format(id=job_id, queue=ranch.queue)
+        for name, value in END_EVENTS[ranch.room.name].items()
+    }
+    with ranch.server.connect() as client:
+        client.xadd(ranch.events_key(), fields)
+
+
+def live_a_little(ranch: Ranch) -> list[str]:
+    """Jobs that completed, died, were removed, retried, delayed, given back, and some that still wait."""
+    ids = ranch.add(12)
+    ranch.work(most=4, outcome=lambda claim: Completed(b'{"ok":true}'))
+    ranch.work(most=2, outcome=lambda claim: Dead("boom"))
+    ranch.run(partial(_remove, ranch, [ids[0], ids[-1]]))
+    ranch.work(most=2, outcome=lambda claim: Released())
+    if Capability.RETRY in ranch.room.capabilities:
+        ranch.work(most=2, outcome=lambda claim: Retry(60_000, "again"))
+        ranch.work(most=1, outcome=lambda claim: Retry(0, "at once"))
+    if Capability.DELAY in ranch.room.capabilities:
+        ids += ranch.add(2, delay=60_000)
+    return ids
+
+
+async def _remove(ranch: Ranch, ids: list[str]) -> None:
+    assert sorted(await ranch.room.operator(ranch.place()).remove(ids)) == sorted(ids)
+
+
+def test_a_room_that_is_right_has_lost_nothing(spark, ranch: Ranch):
+    ids = live_a_little(ranch)
+    found = audit_server(spark, where(ranch))
+    assert found.findings == ()
+    assert (found.exit_code, found.jobs) == (Exit.NOTHING_LOST, len(ids))
+    # two of the ended ones are the removed: one that had ended, one that had not
+    assert found.counts == {"ended": 7, "alive": len(ids) - 7}
+    assert found.sentence().startswith("nothing lost")
+
+
+def test_what_is_wrong_is_named(spark, ranch: Ranch):
+    waiting = ranch.add(5)
+    lost = waiting[3]
+    ranch.work(most=2)
+    delete_record(ranch, lost)
+    done = [event.job_id for event in ranch.told() if event.kind == "completed"]
+    tell_another_end(ranch, done[0])
+    found = audit_server(spark, where(ranch))
+    by_verdict = {one.verdict: one for one in found.findings if one.verdict is not Verdict.ORPHANED}
+    assert {verdict: one.job_id for verdict, one in by_verdict.items()} == {
+        Verdict.LOST: lost,
+        Verdict.DOUBLED: done[0],
+    }
+    # its id is still listed, and nothing is behind it
+    assert [one.job_id for one in found.findings if one.verdict is Verdict.ORPHANED] == [lost]
+    assert found.exit_code == Exit.WRONG
+
+
+def test_trimmed_events_make_it_unprovable(spark, bull: Ranch):
+    bull.add(6)
+    bull.work(most=3)
+    gone = bull.trim(2)
+    found = audit_server(spark, where(bull))
+    assert found.exit_code == Exit.UNPROVABLE
+    assert f"{gone} events were trimmed" in str(found.findings[0].detail)
+    assert found.findings[0].job_id is None
+
+
+def test_removal_policies_are_right_and_places_are_looked_at(spark, bull: Ranch):
+    bull.add(6, keep_completed=Keep(count=0))
+    bull.work(most=4)
+    [twice, unlisted] = [event.job_id for event in bull.told() if event.kind == "added"][4:]
+    with bull.server.connect() as client:
+        client.zadd(f"bull:{bull.queue}:delayed", {twice: 1})
+        client.lrem(f"bull:{bull.queue}:wait", 0, unlisted)
+        client.set(f"bull:{bull.queue}:{twice}:lock", "left behind")
+        client.rpush(f"bull:{bull.queue}:wait", "no-such-job")
+    found = audit_server(spark, where(bull))
+    assert sorted((str(one.verdict), one.job_id) for one in found.findings) == [
+        ("doubled", twice),
+        ("leaked", twice),
+        ("orphaned", unlisted),
+        ("orphaned", "no-such-job"),
+    ]
+    assert found.counts["ended"] == 4
+    told = {one.verdict: one.detail for one in found.findings}
+    assert told[Verdict.DOUBLED] == "is listed in 'delayed' and 'wait' at once"
+
+
+def test_a_counter_that_leaks_is_named_once_for_all_queues(spark, server):
+    with Ranch(server, "bridgemq") as ranch:
+        ranch.add(2)
+        ranch.add(2, queue="other")
+        with server.connect() as client:
+            client.set("bridge:ratelimit:concurrent:work", 3)
+        found = audit_server(spark, where(ranch, "*"))
+        assert [(one.verdict, one.job_id) for one in found.findings] == [(Verdict.LEAKED, "work")]
+        assert found.counts == {"alive": 4, "leaked": 1}
+
+
+def test_a_queue_that_is_worked_meanwhile_is_right(spark, bull: Ranch):
+    bull.add(300, keep_completed=Keep(count=5))
+    stop = threading.Event()
+
+    def churn() -> None:
+        with Ranch(bull.server, "bullmq") as other:
+            while not stop.is_set():
+                other.work(most=10, outcome=lambda claim: Released())
+                other.work(most=10)
+                other.add(10, keep_completed=Keep(count=5))
+
+    with bull.server.connect() as client:
+        client.hset(f"bull:{bull.queue}:meta", "opts.maxLenEvents", 1_000_000)
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        found = audit_server(spark, where(bull))
+    finally:
+        stop.set()
+        thread.join()
+    assert found.findings == ()
+    assert found.exit_code == Exit.NOTHING_LOST
+    assert live_events(spark, where(bull)).where("event = 'completed'").count() > 0
+
+
+def test_an_empty_place_has_lost_nothing(spark, bull: Ranch):
+    found = audit_server(spark, where(bull, "no-*"))
+    assert (found.exit_code, found.jobs, found.findings) == (Exit.NOTHING_LOST, 0, ())
