@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from corral.core import naming, options
-from corral.core.batch import refused_at
+from corral.core.batch import encode_all, refused_at
 from corral.core.job import Job, JobOptions
 from corral.core.ports import EventLog, Inspector, Operator
 from corral.errors import InvalidPayload, Refused
@@ -61,9 +61,10 @@ class Queue:
         broker = self._app.broker(self)
         ids: list[str] = []
         together = len(jobs) if isinstance(jobs, Sized) else CHECKED_TOGETHER
-        for batch in _batches(self._new_jobs(jobs, given, shared), together):
+        for batch in _batches(iter(jobs), together):
             try:
-                ids += await broker.submit(batch)
+                made = encode_all(batch, lambda job: self._new_job(job, given, shared))
+                ids += await broker.submit(made)
             except Refused as error:
                 if error.position is None:
                     raise
@@ -73,15 +74,6 @@ class Queue:
     def options(self, given: Mapping[str, Any]) -> JobOptions:
         """Options checked against this room's contract; refused where they break a rule of it."""
         return options.build(self.room.name, self.room.capabilities, self.room.extras, given)
-
-    def _new_jobs(
-        self, jobs: Iterable[NewJob], given: Mapping[str, Any], shared: JobOptions
-    ) -> Iterator[Job]:
-        for position, job in enumerate(jobs):
-            try:
-                yield self._new_job(job, given, shared)
-            except Refused as error:
-                raise refused_at(position, error) from None
 
     def _new_job(self, job: NewJob, given: Mapping[str, Any], shared: JobOptions) -> Job:
         match job:
@@ -119,7 +111,7 @@ class Queue:
         return self.room.events(self._app.place(self))
 
 
-def _batches(jobs: Iterator[Job], size: int) -> Iterator[list[Job]]:
+def _batches(jobs: Iterator[NewJob], size: int) -> Iterator[list[NewJob]]:
     while batch := list(islice(jobs, size)):
         yield batch
 

@@ -16,6 +16,7 @@ from corral.bullmq import (
 )
 from tests.dropin.desk import Desk, Heard, until_true
 from tests.dropin.peer import Peer
+from tests.support.polling import becomes_true
 
 EVENTS = ("active", "completed", "failed", "error", "stalled", "drained", "progress", "closed")
 
@@ -366,14 +367,17 @@ async def test_a_lost_lock_is_told_and_the_outcome_refused(desk: Desk, peer: Pee
 
 
 async def test_a_processor_that_takes_a_signal_hears_that_it_should_end(desk: Desk) -> None:
+    begun: list[str] = []
+
     async def process(job: Job, token: str, signal: Any) -> Any:
+        begun.append(job.id or "")
         await signal.wait()
         return [signal.aborted, signal.reason]
 
     queue, events = desk.queue(), await desk.events()
     worker = desk.worker(process, concurrency=3)
     jobs = await queue.addBulk([{"name": "send"}] * 3)
-    await until_true(lambda: _active(desk, 3))
+    assert await becomes_true(lambda: len(begun) == 3)
     assert worker.cancelJob("1", "enough") is True
     assert worker.cancelJob("9") is False
     assert await jobs[0].waitUntilFinished(events, 10_000) == [True, "enough"]
@@ -472,9 +476,10 @@ async def test_closing_waits_for_running_jobs(desk: Desk) -> None:
 
 
 async def test_closing_by_force_gives_running_jobs_back(desk: Desk) -> None:
-    reasons: list[Any] = []
+    begun, reasons = asyncio.Event(), list[Any]()
 
     async def process(job: Job, token: str, signal: Any) -> Any:
+        begun.set()
         try:
             await asyncio.sleep(60)
         finally:
@@ -483,7 +488,7 @@ async def test_closing_by_force_gives_running_jobs_back(desk: Desk) -> None:
     queue = desk.queue()
     worker = desk.worker(process)
     await queue.add("send", {})
-    await until_true(lambda: _active(desk, 1))
+    await asyncio.wait_for(begun.wait(), 10)
     began = time.monotonic()
     await worker.close(force=True)
     assert time.monotonic() - began < 5

@@ -88,6 +88,9 @@ class Turns:
         """When the last trip that claims set out."""
         self._coming = 0
         """Claims the trip under way may bring."""
+        self._brought: Sequence[Claim] = ()
+        """Claims of the last trip, which are begun when the next is on its way."""
+        self._brought_asked = self._asked
         self._rest: Rest | None = None
         """Why the last claim brought no more; None: ask again."""
         self._tries = 0
@@ -126,13 +129,18 @@ class Turns:
     async def first(self) -> None:
         """The first trip, which must succeed."""
         await self._trip(self._want(0))
+        self._begin_brought()
 
     async def run(self) -> None:
         """Turn until claiming has stopped and everything is settled."""
         try:
-            while self._is_claiming or self.held or self._orphans is not None:
+            while self._is_claiming or self.held or self._brought or self._orphans is not None:
                 try:
-                    if not await self._next():
+                    if await self._next():
+                        continue
+                    if self._brought:
+                        self._begin_brought()
+                    else:
                         await self._idle()
                 except StoreFault as fault:
                     self._orphans = self._broker.unanswered or self._orphans
@@ -156,7 +164,7 @@ class Turns:
         return True
 
     def _free(self) -> int:
-        return self._concurrency - len(self.held) - self._executor.overdue
+        return self._concurrency - len(self.held) - len(self._brought) - self._executor.overdue
 
     def _want(self, settling: int) -> int:
         if not self._is_claiming:
@@ -179,13 +187,39 @@ class Turns:
         if want:
             self._asked = asked
             self._coming = want
-        turn = await self._broker.turn([attempt.settlement for attempt in batch], want)  # type: ignore[misc]
+        turn = await self._turn([attempt.settlement for attempt in batch], want)  # type: ignore[misc]
         self._again = []
+        self._coming = 0
         self._answered()
         self._settled(batch, turn)
-        self._begin(turn.claims, asked)
+        self._brought, self._brought_asked = turn.claims, asked
+        if not self._is_next_trip_due(turn.rest):
+            self._begin_brought()
         if want:
             await self._rested(turn.rest, len(turn.claims))
+
+    def _is_next_trip_due(self, rest: Rest) -> bool:
+        """Does the next trip set out at once? Then the server works while we begin what this one brought."""
+        if rest.why is not Why.SATISFIED or not self._is_claiming:
+            return False
+        return bool(self._finished) or self._free() > 0
+
+    async def _turn(self, settlements: Sequence[Settlement], want: int) -> Turn:
+        """One trip, and while it is on its way: begin what the last one brought."""
+        if not self._brought:
+            return await self._broker.turn(settlements, want)
+        trip = asyncio.create_task(self._broker.turn(settlements, want))
+        try:
+            await asyncio.sleep(0)  # it is sent
+            self._begin_brought()
+            return await trip
+        finally:
+            trip.cancel()
+            self._begin_brought()
+
+    def _begin_brought(self) -> None:
+        brought, self._brought = self._brought, ()
+        self._begin(brought, self._brought_asked)
 
     def _take_finished(self) -> list[Attempt]:
         """As many as one trip may carry, by count and by bytes."""
@@ -200,7 +234,6 @@ class Turns:
         return batch
 
     def _begin(self, claims: Sequence[Claim], asked: Moment) -> None:
-        self._coming = 0
         if not claims:
             return
         attempts = [Attempt(claim, asked) for claim in claims]
@@ -223,9 +256,7 @@ class Turns:
         """Execute claims that came by another way than a turn; what finds no slot is given back."""
         fitting = max(self._free() - self._coming, 0)
         now = moment(self._clock)
-        coming = self._coming
         self._begin(claims[:fitting], now)
-        self._coming = coming
         surplus = [Attempt(claim, now) for claim in claims[fitting:]]
         self.held.update(dict.fromkeys(surplus))
         self._release(surplus)

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import msgpack
 
-from corral.core.batch import encode_all
+from corral.core.batch import Unread, encode_all
 from corral.core.job import Claim, Job, JobState
 from corral.core.outcome import AlreadyMoved, Postponed, Settlement, WaitingChildren
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
@@ -57,17 +57,17 @@ class BullmqBroker:
     # -- in ---------------------------------------------------------------------------------------------
 
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
-        ids: list[str] = []
-        for position, answer in enumerate(await self.submit_each(jobs)):
-            if isinstance(answer, Refused):
+        answers = await self.submit_each(jobs)
+        for position, answer in enumerate(answers):
+            if type(answer) is not str:
+                assert isinstance(answer, Refused)
                 answer.position = position
                 raise answer
-            ids.append(answer)
-        return ids
+        return cast(list[str], answers)
 
     async def submit_each(self, jobs: Sequence[Job]) -> list[str | Refused]:
         """For each job its id, or why it was not added while the others were: its parent."""
-        rows = encode_all(jobs, codec.encode_job)
+        rows = encode_all(jobs, codec.job_encoder())
         answers: list[str | Refused] = []
         for batch in bounded(rows):
             found = await self._store.run(SCRIPTS["submit"], self._keys.fixed, submit_args(batch))
@@ -89,20 +89,22 @@ class BullmqBroker:
         receipt = f"{self._owner}:{self._turns}"
         if want:
             self._unanswered = receipt
-        refused, claimed, why, until = await self._trip(rows, now, receipt, want)
+        refused, count, packed, why, until, has_scheduled = await self._trip(rows, now, receipt, want)
         for index, code, text in refused:
             position = positions[index - 1]
             job_id = settlements[position].claim.job.id
             verdicts[position] = ERRORS[code](job_id, text.decode("utf-8", "replace"))
-        claims = [codec.decode_claim(row, place.queue, receipt, now) for row in claimed]
-        if any(map(is_scheduled, claims)):
-            claims = await self._carry_on(claims, claimed)
+        claims: Sequence[Claim] = []
+        if count:
+            claims = Unread(count, lambda: codec.decode_claims(packed, place.queue, receipt, now))
+        if has_scheduled:
+            claims = await self._carry_on(claims, msgpack.unpackb(packed, raw=True))
         if want:
             # only now: where a schedule could not be carried on, the claims are adopted and it is tried again
             self._unanswered = None
         return Turn(verdicts, claims, Rest(Why(why.decode()), until or None))
 
-    async def _carry_on(self, claims: list[Claim], rows: Sequence[Sequence[Any]]) -> list[Claim]:
+    async def _carry_on(self, claims: Sequence[Claim], rows: Sequence[Sequence[Any]]) -> Sequence[Claim]:
         """Make the next job of each scheduler whose job is among the claims; those that may run."""
         scheduled = [place for place, claim in enumerate(claims) if is_scheduled(claim)]
         failed = await self._iterations.carry_on(
@@ -202,7 +204,9 @@ class BullmqBroker:
             return Recovery(requeued=[job_id.decode() for job_id in requeued])
         rows = await self._store.run(SCRIPTS["adopt"], self._keys.fixed, (owner, GIVEN_UP_MS))
         queue = self._place.queue
-        claims = [Claim(codec.decode_job(row[0], row[1], queue, JobState.ACTIVE), owner) for row in rows]
+        claims: Sequence[Claim] = [
+            Claim(codec.decode_job(row[0], row[1], queue, JobState.ACTIVE), owner) for row in rows
+        ]
         if any(map(is_scheduled, claims)):
             claims = await self._carry_on(claims, rows)
         if owner == self._unanswered:
@@ -218,7 +222,7 @@ class BullmqBroker:
 
 def submit_args(rows: list[codec.Row]) -> tuple[bytes, int | str]:
     """What the submit script is given besides keys."""
-    has_parents = any(len(row) > 8 and row[9] for row in rows)
+    has_parents = max(map(len, rows)) > 8 and any(len(row) > 8 and row[9] for row in rows)
     return pack(rows), 1 if has_parents else ""
 
 
@@ -230,12 +234,15 @@ def decode_id(answer: bytes | int, row: codec.Row) -> str | Refused:
 def bounded(rows: list[codec.Row]) -> list[list[codec.Row]]:
     """The rows in batches limited by count and bytes."""
     batches: list[list[codec.Row]] = []
-    size = MOST_BYTES
-    for row in rows:
-        length = len(row[2]) + len(row[3])
-        if size + length > MOST_BYTES or len(batches[-1]) == MOST_ROWS:
-            batches.append([])
-            size = 0
-        batches[-1].append(row)
-        size += length
+    for start in range(0, len(rows), MOST_ROWS):
+        batch: list[codec.Row] = []
+        size = 0
+        for row in rows[start : start + MOST_ROWS]:
+            length = len(row[2]) + len(row[3])
+            if batch and size + length > MOST_BYTES:
+                batches.append(batch)
+                batch, size = [], 0
+            batch.append(row)
+            size += length
+        batches.append(batch)
     return batches

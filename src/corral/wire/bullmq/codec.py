@@ -1,14 +1,15 @@
 """Jobs and events to and from BullMQ's wire format."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgpack
 import orjson
 from msgspec.structs import replace
 
 from corral.core import payload
 from corral.core.event import EventKind, JobEvent
-from corral.core.job import Claim, Job, JobState, Keep
+from corral.core.job import Claim, Job, JobOptions, JobState, Keep
 from corral.core.outcome import (
     AlreadyMoved,
     Cancelled,
@@ -37,6 +38,8 @@ STATES = {
     "failed": JobState.DEAD,
 }
 
+FRESH = {b"name", b"data", b"opts", b"timestamp", b"delay", b"priority"}
+"""The fields of a job that is bound to no other and was never claimed."""
 RECENT_MS = 1000
 """A job that ran no longer than this still lies near the head of the active list."""
 
@@ -48,14 +51,34 @@ Row = tuple[Any, ...]
 """A job for the submit script, whose header names the columns; a plain job has the first eight alone."""
 
 
-def encode_job(job: Job) -> Row:
-    """A row for the submit script; refuses what is too large."""
+def job_encoder() -> Callable[[Job], Row]:
+    """`encode_job` for a list of jobs: options that many share are written once."""
+    shared = JobOptions()
+    written = _write_options(shared, "")
+
+    def encode(job: Job) -> Row:
+        nonlocal shared, written
+        if job.id or job.options.extra:
+            return encode_job(job)
+        if job.options is not shared:
+            shared, written = job.options, _write_options(job.options, "")
+        return encode_job(job, written)
+
+    return encode
+
+
+def encode_job(job: Job, written: bytes | None = None) -> Row:
+    """A row for the submit script; refuses what is too large. `written` are its options, where known."""
     options = job.options
     data = payload.encode(job.data, "data")
-    opts = payload.encode(encode_options(options, job.id), "options")
+    opts = written or _write_options(options, job.id)
     payload.check_size(data, opts)
     row = (job.id, job.name, data, opts, job.created_at, options.delay, options.priority, options.lifo)
     return _with_bonds(row, options.extra) if options.extra else row
+
+
+def _write_options(options: JobOptions, job_id: str) -> bytes:
+    return payload.encode(encode_options(options, job_id), "options")
 
 
 def encode_node(job: Job, given_id: str, has_children: bool) -> Row:
@@ -85,6 +108,19 @@ def decode_job(
 ) -> Job:
     """A job from the fields of its hash; `claimed_at` where they are those from just before a claim."""
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    if claimed_at is not None and fields.keys() == FRESH:
+        # the usual case first: this runs once for every job
+        return Job(
+            id=job_id if isinstance(job_id, str) else job_id.decode(),
+            name=fields[b"name"].decode("utf-8", "replace"),
+            data=payload.decode(fields[b"data"]),
+            queue=queue,
+            options=decode_options(fields[b"opts"]),
+            state=state,
+            starts=1,
+            created_at=int(fields[b"timestamp"]),
+            started_at=claimed_at,
+        )
     take = fields.pop
     take(b"delay", None)
     take(b"priority", None)
@@ -145,12 +181,12 @@ def encode_settlement(settlement: Settlement, profile: Profile) -> tuple[Any, ..
     # the usual case first: this runs once for every job
     if type(outcome) is Completed:
         count, age = _kept(options.keep_completed, profile.keep_completed)
-        return (job.id, claim.receipt, "completed", str(at), job.attempt + 1, outcome.result, count, age, b"",
-                options.attempts, 0, options.lifo, recent, has_bonds)
+        return (job.id, claim.receipt, "completed", str(at), job.attempt + 1, outcome.result, count, age,
+                recent, has_bonds)
     verb, value, delay, trace = _failure(outcome, job)
     count, age = _kept(options.keep_dead, profile.keep_dead)
-    return (job.id, claim.receipt, verb, str(at), job.attempt + 1, value, count, age, trace,
-            options.attempts, delay, options.lifo, recent, has_bonds)
+    return (job.id, claim.receipt, verb, str(at), job.attempt + 1, value, count, age, recent, has_bonds,
+            trace, options.attempts, delay, options.lifo)
 
 
 def _is_numbered(job_id: str) -> bool:
@@ -196,9 +232,10 @@ def _kept(asked: Keep | None, default: Keep | None) -> tuple[int, int | bool]:
     return (-1 if keep.count is None else keep.count), (False if keep.age is None else keep.age)
 
 
-def decode_claim(row: Sequence[Any], queue: str, receipt: str, now: int) -> Claim:
-    """A claim from the id and fields the turn script answers with."""
-    return Claim(decode_job(row[0], row[1], queue, JobState.ACTIVE, now), receipt)
+def decode_claims(packed: bytes, queue: str, receipt: str, now: int) -> list[Claim]:
+    """Claims from the ids and fields the turn script answers with."""
+    rows = msgpack.unpackb(packed, raw=True, use_list=False)
+    return [Claim(decode_job(job_id, flat, queue, JobState.ACTIVE, now), receipt) for job_id, flat in rows]
 
 
 # -- events -------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@
 -- ARGV[5]  msgpack [settlement row, …] (parts/settling)
 -- ARGV[6]  worker name or ""   ARGV[7] limit count or ""   ARGV[8] limit ms or ""
 -- ARGV[9]  metrics points or ""   ARGV[10] most bytes of job fields in one answer
--- Returns  [[position, code, text], …] of what was not settled, [[id, fields], …], why, until ms
+-- Returns  [[position, code, text], …] of what was not settled, how many were claimed, those as msgpack
+--          [[id, fields], …] or "", why, until ms, 1 where a scheduler made one of them
 -- use queue
 -- use claiming
 -- use settling
@@ -26,4 +27,5 @@ if ended and #claims == 0 and (want == 0 or (why == "drained" and till == 0))
    and call("LLEN", WAIT) == 0 and call("LLEN", ACTIVE) == 0 and call("ZCARD", PRIORITIZED) == 0 then
   call("XADD", EVENTS, "*", "event", "drained")
 end
-return {refused, claims, why, till}
+local packed = #claims > 0 and cmsgpack.pack(claims) or ""
+return {refused, #claims, packed, why, till, state.is_scheduled and 1 or 0}

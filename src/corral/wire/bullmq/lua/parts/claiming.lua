@@ -44,15 +44,22 @@ local function push_back(ids, scores, from)
 end
 
 -- Lock one job and return its fields as they were before; nil where the job is gone.
-local function begin(id, now, receipt, lock_ms, worker)
+local function begin(id, now, receipt, lock_ms, worker, state)
   local job = PREFIX .. id
   local fields = call("HGETALL", job)
   local size = #fields
   if size == 0 then return nil, 0 end
+  -- 114 is "r": a byte is looked at before a piece of text is made
+  if string.byte(id) == 114 and string.sub(id, 1, 7) == "repeat:" then state.is_scheduled = true end
   local starts, bytes = "1", 0
   for i = 1, size, 2 do
     bytes = bytes + #fields[i + 1]
-    if fields[i] == "ats" then starts = fields[i + 1] + 1 end
+    local name = fields[i]
+    if name == "ats" then
+      starts = fields[i + 1] + 1
+    elseif name == "rjk" then
+      state.is_scheduled = true
+    end
   end
   call("SET", job .. ":lock", receipt, "PX", lock_ms)
   if worker == "" then
@@ -93,7 +100,7 @@ local function claim(want, now, receipt, lock_ms, worker, limit_max, limit_ms, m
   local ids, scores = pop_next(allowed)
   local claims, active, total = {}, {}, 0
   for i, id in ipairs(ids) do
-    local fields, bytes = begin(id, now, receipt, lock_ms, worker)
+    local fields, bytes = begin(id, now, receipt, lock_ms, worker, state)
     if fields then
       claims[#claims + 1] = {id, fields}
       active[#active + 1] = id

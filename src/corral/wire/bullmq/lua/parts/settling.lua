@@ -1,6 +1,7 @@
 -- Write down how claimed jobs ended. A row is
 -- [id, receipt, verb, at ms, attempts made, value, kept count (-1 all), kept seconds or false,
---  trace or "", attempts allowed, delay ms, is lifo, is recent, may be bound to others]
+--  is recent, may be bound to others
+--  and, only of jobs that did not complete, trace or "", attempts allowed, delay ms, is lifo]
 -- The value of a job that waits for its children is the key of the one it waits for, or "" for all of them.
 -- use promotion
 -- use leaving
@@ -62,19 +63,32 @@ local function enter_finished(finished, row, state)
   end
 end
 
--- The members of active, where the batch is so much of them that one pass beats a search for each.
-local function read_active(count)
-  if count < 8 or call("LLEN", ACTIVE) > 8 * count then return nil end
-  local ids, present = call("LRANGE", ACTIVE, 0, -1), {}
-  for _, id in ipairs(ids) do present[id] = true end
-  return ids, present
+-- Are the oldest of active just these? Claims that came together and end together are neighbours there.
+local function are_oldest(mine, count)
+  local oldest = call("LRANGE", ACTIVE, -count, -1)
+  for _, id in ipairs(oldest) do
+    if not mine[id] then return false end
+  end
+  return #oldest == count
+end
+
+-- {id = true} of the active, where one pass beats a search for each; and whether they are the rows' alone.
+local function read_active(rows)
+  local count, present = #rows, {}
+  if count < 8 then return nil, false end
+  for _, row in ipairs(rows) do present[row[1]] = true end
+  if are_oldest(present, count) then return present, true end
+  if call("LLEN", ACTIVE) > 8 * count then return nil, false end
+  present = {}
+  for _, id in ipairs(call("LRANGE", ACTIVE, 0, -1)) do present[id] = true end
+  return present, false
 end
 
 -- Is this job active? Where it is searched for alone it leaves the list at once.
-local function leave_active(row, present)
-  if present then return present[row[1]] end
+local function leave_active(row, present, gone)
+  if present then return present[row[1]] and not gone[row[1]] end
   -- a job that ran for long lies near the far end of the list, a fresh one near the head
-  return call("LREM", ACTIVE, row[13] and 1 or -1, row[1]) == 1
+  return call("LREM", ACTIVE, row[9] and 1 or -1, row[1]) == 1
 end
 
 -- Who the parent is, and what the child's failure shall mean to it.
@@ -107,14 +121,14 @@ end
 local function finish(row, job, finished, points, state)
   local id, verb, at, value = row[1], row[3], row[4], row[6]
   local field = verb == "completed" and "returnvalue" or "failedReason"
-  local parent = row[14] and tell_others(row, job, state, finished)
+  local parent = row[10] and tell_others(row, job, state, finished)
   if row[7] == 0 then
     remove_keys(job)
     if parent then family_of(state).forget_child(job, parent) end
   elseif verb == "completed" then
     call("HSET", job, "atm", row[5], field, value, "finishedOn", at)
   else
-    call("HSET", job, "atm", row[5], field, value, "finishedOn", at, "stacktrace", row[9])
+    call("HSET", job, "atm", row[5], field, value, "finishedOn", at, "stacktrace", row[11])
     call("HDEL", job, "defa")
   end
   if row[7] ~= 0 then
@@ -123,7 +137,7 @@ local function finish(row, job, finished, points, state)
     list[#list + 1] = id
   end
   call("XADD", EVENTS, "*", "event", verb, "jobId", id, field, value, "prev", "active")
-  if verb == "failed" and row[5] >= row[10] then
+  if verb == "failed" and row[5] >= row[12] then
     call("XADD", EVENTS, "*", "event", "retries-exhausted", "jobId", id, "attemptsMade", row[5])
   end
   if points then collect_metrics(verb, points, at) end
@@ -142,21 +156,21 @@ local function requeue(row, job, state)
     if priority > 0 then
       call("ZADD", PRIORITIZED, priority_score(priority), row[1])
     else
-      call(row[12] and "RPUSH" or "LPUSH", state.target, row[1])
+      call(row[14] and "RPUSH" or "LPUSH", state.target, row[1])
     end
     wake(is_blocked(state))
-    call("HSET", job, "atm", row[5], "failedReason", row[6], "stacktrace", row[9])
+    call("HSET", job, "atm", row[5], "failedReason", row[6], "stacktrace", row[11])
   end
   call("XADD", EVENTS, "*", "event", "waiting", "jobId", row[1], "prev", "active")
 end
 
 local function put_off(row, job)
   if row[3] == "delayed" then
-    call("HSET", job, "delay", row[11], "atm", row[5], "failedReason", row[6], "stacktrace", row[9])
+    call("HSET", job, "delay", row[13], "atm", row[5], "failedReason", row[6], "stacktrace", row[11])
   else
-    call("HSET", job, "delay", row[11])
+    call("HSET", job, "delay", row[13])
   end
-  delay_job(row[1], row[4] + row[11])
+  delay_job(row[1], row[4] + row[13])
 end
 
 local function await_children(row)
@@ -218,14 +232,14 @@ local function settle_all(rows, state, points)
   call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
   local some_missing, some_family = survey(rows)
   local locks = call("MGET", unpack(KEYS, FIXED + 1, FIXED + #rows))
-  local active, present = read_active(#rows)
+  local present, are_all = read_active(rows)
   local refused, settled, released, gone = {}, {}, {}, {}
   local finished, ended = {completed = {}, failed = {}}, false
   for i, row in ipairs(rows) do
     local code, text = check(row, locks[i], some_missing, some_family), ""
     if code == 0 then
       if row[3] == "waiting" then promote_due(row[4], state) end
-      if not leave_active(row, present) then code = -3 end
+      if not leave_active(row, present, gone) then code = -3 end
     end
     if code == 0 then
       -- equal policies in a row need one trim at their end, not one each
@@ -253,12 +267,18 @@ local function settle_all(rows, state, points)
     if code ~= 0 then refused[#refused + 1] = {i, code, text} end
   end
   if state.last_ended then enter_finished(finished, state.last_ended, state) end
-  if active then leave_together(active, gone) end
+  if are_all and #settled == #rows then
+    call("LTRIM", ACTIVE, 0, -#rows - 1)
+  elseif present and #settled > 0 then
+    leave_together(call("LRANGE", ACTIVE, 0, -1), gone)
+  end
   state.leaving = 0
   if #settled > 0 then
     call("DEL", unpack(released))
-    call("SREM", STALLED, unpack(settled))
-    call("SREM", CANCELLING, unpack(settled))
+    if call("EXISTS", STALLED, CANCELLING) > 0 then
+      call("SREM", STALLED, unpack(settled))
+      call("SREM", CANCELLING, unpack(settled))
+    end
   end
   return refused, ended
 end
