@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from corral.spark.lake.bronze import BronzeSink, last_positions
-from corral.spark.lake.feeds import BATCH_EVENTS, events_as_they_come, source_name
+from corral.spark.lake.filing import file_events
 from corral.spark.lake.layout import Lake
-from corral.spark.lake.running import Ran, RunOptions, prepare, run
+from corral.spark.lake.running import Ran, RunOptions, run
 from corral.spark.options import Where
 from tests.spark.support import Ranch
 
@@ -33,19 +32,6 @@ def leftovers(lake: Lake) -> list[Path]:
     return sorted(lake.work.iterdir())
 
 
-def filed(spark: Any, lake: Lake, ranch: Ranch, batch_events: int = BATCH_EVENTS) -> None:
+def filed(spark: Any, lake: Lake, ranch: Ranch, **options: Any) -> None:
     """Bring bronze alone up to the present end of a ranch's events."""
-    prepare(lake, where(ranch))
-    source = source_name(where(ranch))
-    starting = None if lake.checkpoint(source).exists() else last_positions(lake, source)
-    query = (
-        events_as_they_come(spark, where(ranch), batch_events, starting)
-        .writeStream.trigger(availableNow=True)
-        .option("checkpointLocation", str(lake.checkpoint(source)))
-        .foreachBatch(BronzeSink(lake, source))
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
+    file_events(spark, lake, where(ranch), **options)

@@ -1,0 +1,154 @@
+"""Filing: the query that brings a room's events into bronze, once to the present or for good."""
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark.errors import PySparkException
+
+from corral.errors import CorralError, InvalidOptions
+from corral.spark.lag import lag_of
+from corral.spark.lake import bronze
+from corral.spark.lake.bronze import BronzeSink
+from corral.spark.lake.feeds import BATCH_EVENTS, events_as_they_come, source_name
+from corral.spark.lake.generations import write_json
+from corral.spark.lake.layout import Lake
+from corral.spark.options import Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_S = 0.2
+FINISH_S = 60.0
+"""So long a batch has to end once a stop is asked for; one that is broken off is read again later."""
+TIME_ZONE = "spark.sql.session.timeZone"
+_PYTHON_ERROR = re.compile(r"(?!at |Caused by|JVM|org\.|py4j\.Py4J)[A-Za-z_][\w.]*: \S")
+
+
+class LakeFailed(CorralError):
+    """A run of the lake was broken off; the next one goes on where it was."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    doing: str
+    read: int = 0
+    behind: int = 0
+
+
+Tell = Callable[[Progress], None]
+
+
+def silent(progress: Progress) -> None:
+    """Tells nobody."""
+
+
+def file_events(
+    spark: "SparkSession", lake: Lake, where: Where, batch_events: int = BATCH_EVENTS, tell: Tell = silent
+) -> None:
+    """Bring bronze alone to the present end of the events.
+
+    >>> file_events(spark, Lake("history"), where)                                   # doctest: +SKIP
+    """
+    with lake.alone(), in_utc(spark):
+        prepare(lake, where)
+        with filing(spark, lake, where, batch_events) as query:
+            follow(query, tell)
+
+
+@contextmanager
+def filing(
+    spark: "SparkSession", lake: Lake, where: Where, batch_events: int, every_s: float | None = None
+) -> Iterator["StreamingQuery"]:
+    """The query, started; it ends by itself at the present, or looks again `every_s` seconds."""
+    source = source_name(where)
+    checkpoint = lake.checkpoint(source)
+    # a query that has lost its notes goes on where bronze says it was
+    starting = None if checkpoint.exists() else bronze.last_positions(lake, source)
+    events = events_as_they_come(spark, where, batch_events, starting)
+    writer = events.writeStream.queryName(f"corral-lake-{source}-{uuid4().hex[:8]}")
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    if every_s is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{every_s} seconds")
+    query = writer.foreachBatch(BronzeSink(lake, source)).start()
+    try:
+        yield query
+    except PySparkException as error:
+        raise LakeFailed(f"the lake {lake.path} was not brought up to date: {_cause(error)}") from error
+    finally:
+        query.stop()
+
+
+def follow(
+    query: "StreamingQuery",
+    tell: Tell = silent,
+    should_stop: Callable[[], bool] = lambda: False,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:
+    """Stay until the query has read what there is, or a stop is asked for and its batch is done."""
+    read, last = 0, -1
+    tell(Progress("reading events"))
+    while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type]
+        progress = query.lastProgress
+        if progress is not None and progress["batchId"] > last:
+            last = progress["batchId"]
+            read += progress["numInputRows"]
+            tell(Progress("reading events", read, sum(lag_of(progress["sources"]).values())))
+        if should_stop():
+            _let_finish(query)
+            return
+        meanwhile()
+
+
+def prepare(lake: Lake, where: Where) -> None:
+    """A folder that is a lake, with nothing in it that a killed run has left half done."""
+    is_strange = (
+        lake.root.exists()
+        and not lake.exists
+        and any(not child.name.startswith("_") for child in lake.root.iterdir())
+    )
+    if is_strange:
+        raise InvalidOptions(
+            f"the folder {lake.path} has other things in it and is no lake; give an empty one or a new name"
+        )
+    shutil.rmtree(lake.work, ignore_errors=True)
+    lake.work.mkdir(parents=True)
+    sources = lake.settings().get("sources", {})
+    known = {"room": where.room_name, "namespace": where.namespace, "queue": where.queue}
+    if sources.get(source_name(where)) != known:
+        write_json(lake.settings_file, {"layout": 1, "sources": {**sources, source_name(where): known}})
+
+
+@contextmanager
+def in_utc(spark: "SparkSession") -> Iterator[None]:
+    """Days begin at midnight in UTC, whatever the session's own zone is."""
+    before = spark.conf.get(TIME_ZONE)
+    spark.conf.set(TIME_ZONE, "UTC")
+    try:
+        yield
+    finally:
+        spark.conf.set(TIME_ZONE, before or "UTC")
+
+
+def _let_finish(query: "StreamingQuery") -> None:
+    """Wait for the batch at hand: a query that is stopped in the middle would have to read it again."""
+    deadline = time.monotonic() + FINISH_S
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(LOOK_S / 4)
+
+
+def _cause(error: PySparkException) -> str:
+    """The one line of a long story that tells what went wrong: the last that a Python error wrote."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if _PYTHON_ERROR.match(line)]
+    return told[-1] if told else lines[0] if lines else type(error).__name__
