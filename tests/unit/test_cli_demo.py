@@ -57,6 +57,9 @@ def test_the_demo_ends_well_and_leaves_nothing_behind(folder: Path) -> None:
     lines = [line.split() for line in ended.stdout.splitlines()]
     assert ["e-mails", "bullmq", "1,000", "999", "1"] in [line[:5] for line in lines]
     assert ["embeddings", "streams", "100", "100", "0", "0"] in [line[:6] for line in lines]
+    assert ["films", "bridgemq"] in [line[:2] for line in lines]
+    assert "40 films went to the worker with the GPU, none to the other; tick@" in ended.stdout
+    assert "film 7 was a dead letter ('no codec for this film'), was replayed, and is done" in ended.stdout
     assert "p95 add to end" in ended.stdout
     assert "jobs/s" in ended.stdout
     assert "dead after 3 attempts: e-mail 500" in ended.stdout
@@ -67,12 +70,14 @@ def test_the_demo_ends_well_and_leaves_nothing_behind(folder: Path) -> None:
 def test_for_programs_the_demo_is_a_document_for_each_step(folder: Path) -> None:
     ended = demo(folder, "--json")
     assert ended.returncode == 0
-    mail, texts, asked = (json.loads(line) for line in ended.stdout.splitlines())
+    mail, texts, films, asked = (json.loads(line) for line in ended.stdout.splitlines())
     assert (mail["room"], mail["jobs"], mail["completed"], mail["dead"]) == ("bullmq", 1000, 999, 1)
     assert mail["retries"] > 30
     assert mail["rate"] > 0
     assert mail["p95_ms"] > 0
     assert (texts["room"], texts["jobs"], texts["completed"], texts["dead"]) == ("streams", 100, 100, 0)
+    assert (films["room"], films["completed"], films["dead"]) == ("bridgemq", films["jobs"], 0)
+    assert films["jobs"] >= 61
     assert (asked["title"], asked["jobs"], asked["completed"], asked["dead"]) == ("jobs by HTTP", 50, 50, 0)
     assert "none missed, none twice" in asked["remark"]
 

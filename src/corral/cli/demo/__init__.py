@@ -5,6 +5,7 @@ from time import perf_counter
 
 import typer
 
+from corral.cli.demo.bridge import route_films
 from corral.cli.demo.embeddings import embed_texts
 from corral.cli.demo.http import jobs_by_http
 from corral.cli.demo.mail import send_mail
@@ -15,7 +16,7 @@ from corral.observe import logs
 from corral.store.embedded import Embedded
 
 HAS_GATEWAY = find_spec("fastapi") is not None
-STEPS: tuple[Step, ...] = (send_mail, embed_texts, *((jobs_by_http,) if HAS_GATEWAY else ()))
+STEPS: tuple[Step, ...] = (send_mail, embed_texts, route_films, *((jobs_by_http,) if HAS_GATEWAY else ()))
 """What is shown, one after the other; a step that fails does not hide the next."""
 
 
