@@ -99,7 +99,8 @@ async def route_films(url: str, stage: Stage) -> Report:
     expect("the result of the one that was replayed", revived and revived.result, POISON)
     remark = (
         f"{FILMS} films went to the worker with the GPU, none to the other; "
-        f"{studio.ticks[0]} came by itself; film {POISON} was a dead letter ({dead.reason!r}), was replayed, and is done"
+        f"{studio.ticks[0]} came by itself; "
+        f"film {POISON} was a dead letter ({dead.reason!r}), was replayed, and is done"
     )
     return Report(
         title="films",
