@@ -23,11 +23,13 @@ from corral.job_type import JobType, job_type_of
 from corral.observe.metrics import Metrics
 from corral.queue import Queue
 from corral.schedules import ScheduledJob, declare
+from corral.store.address import is_cluster
 from corral.store.connect import Reconnect, Store, first_contact
 from corral.store.embedded import Embedded
+from corral.store.slots import has_tag
 from corral.sync import Door, StoreOfTheLoop
 from corral.wire.place import Place
-from corral.wiring import Room, room_named
+from corral.wiring import Room, in_one_slot, room_named
 from corral.worker import Doors, Listener, Registry, Worker, default_name
 from corral.worker.worker import wall_clock
 
@@ -157,6 +159,8 @@ class Corral:
     async def queues(self, room: str | None = None) -> list[Queue]:
         """The queues there are in a room."""
         chosen = self._default_room if room is None else room_named(room)
+        if is_cluster(self._url) and not (chosen.tags_queues or has_tag(self.namespace(chosen))):
+            return []  # none could be made there
         names = await chosen.queues(self.store(), self.namespace(chosen))
         return [Queue(self, chosen, name, is_read=True) for name in names]
 
@@ -176,6 +180,8 @@ class Corral:
         """A worker for each queue that has a handler; `queues` and `room` choose the ones to serve."""
         served = None if room is None else room_named(room).name
         known = sorted({queue for where, queue in self._registries if served in (None, where)})
+        if is_cluster(self._url):
+            queues = [queue if queue in known else f"{{{queue}}}" for queue in queues or ()]
         strange = [queue for queue in queues or () if queue not in known]
         if strange or not known:
             which = f"queue {strange[0]!r}" if strange else "any queue"
@@ -266,6 +272,10 @@ class Corral:
     def namespace(self, room: Room) -> str:
         """What the keys of a room begin with."""
         return self._namespaces.get(room.name, room.default_namespace)
+
+    def queue_name(self, room: Room, name: str) -> str:
+        """What a queue is called on the wire: in a cluster `mail` is `{mail}`, whose keys share a slot."""
+        return in_one_slot(room, self.namespace(room), name) if is_cluster(self._url) else name
 
     def store(self) -> Store:
         """The connections of the running event loop."""

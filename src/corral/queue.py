@@ -35,7 +35,7 @@ class Queue:
         self._app = app
         self.room = room
         # a name found on the wire is taken as it is; one that is given must keep to the grammar
-        self.name = name if is_read else naming.check_queue(name)
+        self.name = app.queue_name(room, name if is_read else naming.check_queue(name))
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, room={self.room.name!r})"

@@ -10,8 +10,9 @@ from corral.core.event import JobEvent
 from corral.core.job import JobOptions, JobState
 from corral.core.keeper import Keeper, Timekeeper
 from corral.core.ports import Broker, EventLog, Inspector, Operator, Reporter
-from corral.errors import UnknownRoom
+from corral.errors import InvalidName, UnknownRoom
 from corral.store.connect import Store
+from corral.store.slots import has_tag
 from corral.wire import bridgemq, bullmq, streams
 from corral.wire.bridgemq.broker import BridgemqBroker
 from corral.wire.bridgemq.census import BridgemqCensus
@@ -65,6 +66,8 @@ class Room:
     keeper: Callable[[Place], Keeper]
     timekeeper: Callable[[Place], Timekeeper] | None = None
     """Where the room fires schedules itself."""
+    tags_queues: bool = False
+    """Does a hash tag around a queue's name put all of its keys into one slot of a cluster?"""
     check: Callable[[JobOptions, int], None] = lambda options, now: None
     """(options, ms now): refuses what only this room can tell to be wrong."""
     desk: Callable[[Place], Desk] | None = None
@@ -82,6 +85,7 @@ ROOMS: dict[str, Room] = {
         capabilities=bullmq.CAPABILITIES,
         extras=bullmq.EXTRAS,
         default_queue=bullmq.DEFAULT_QUEUE,
+        tags_queues=True,
         default_namespace=bullmq.DEFAULT_NAMESPACE,
         broker=BullmqBroker,
         reporter=BullmqReporter,
@@ -132,6 +136,22 @@ ROOMS: dict[str, Room] = {
         intake=bridgemq_intake,
     ),
 }
+
+
+def in_one_slot(room: Room, namespace: str, queue: str) -> str:
+    """What a queue is called in a cluster, where all of its keys must share a slot.
+
+    >>> in_one_slot(room_named("bullmq"), "bull", "mail"), in_one_slot(room_named("bullmq"), "{shop}", "mail")
+    ('{mail}', 'mail')
+    """
+    if has_tag(namespace) or (room.tags_queues and has_tag(queue)):
+        return queue
+    if room.tags_queues:
+        return f"{{{queue}}}"
+    raise InvalidName(
+        f"room {room.name!r} keeps all its keys in one slot of a cluster, and namespace {namespace!r} has no "
+        f"hash tag to choose it; give one that has, as in namespaces={{{room.name!r}: '{{shop}}'}}"
+    )
 
 
 def room_named(name: str) -> Room:

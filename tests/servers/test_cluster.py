@@ -261,6 +261,33 @@ async def test_queues_are_found_on_every_master(app: Corral, cluster: ClusterSer
     assert [queue.name for queue in await app.queues()] == sorted(names)
 
 
+async def test_a_queue_without_a_tag_gets_one_around_its_name(app: Corral, cluster: ClusterServer) -> None:
+    @app.job("echo", queue="mail")
+    async def echo(job: Job) -> str:
+        return "heard"
+
+    assert echo.queue.name == app.queue("{mail}").name == "{mail}"
+    async with working(app, queues=["mail"]):
+        await ended(app.queue("mail"), (await echo.add()).id)
+    assert cluster.client(cluster.owner("{mail}")).exists("bull:{mail}:meta")
+    assert [queue.name for queue in await app.queues()] == ["{mail}"]
+
+
+async def test_a_namespace_with_a_tag_leaves_the_names_alone(cluster: ClusterServer) -> None:
+    async with Corral(cluster.url, namespaces={"bullmq": "{shop}"}) as app:
+        await app.queue("mail").add("work", {})
+        await app.queue("bills").add("work", {})
+        assert [queue.name for queue in await app.queues()] == ["bills", "mail"]
+        assert cluster.client(cluster.owner("{shop}")).exists("{shop}:mail:meta")
+
+
+@pytest.mark.parametrize("room", TAGGED)
+async def test_a_room_that_needs_a_tag_in_its_namespace_says_so(app: Corral, room: str) -> None:
+    with pytest.raises(InvalidName, match=rf"no hash tag to choose it.*namespaces={{'{room}': '{{shop}}'}}"):
+        app.queue(room=room)
+    assert await app.queues(room) == []
+
+
 async def test_keys_of_several_slots_are_refused_and_nothing_is_written(
     store: Store, cluster: ClusterServer
 ) -> None:

@@ -128,7 +128,7 @@ class Here:
     async def find(self, name: str) -> Queue:
         """The queue of that name, in whichever room has it; `NoQueue` tells which there are."""
         queues = await self.every()
-        found = [queue for queue in queues if queue.name == name]
+        found = [queue for queue in queues if queue.name == self.app.queue_name(queue.room, name)]
         if len(found) > 1:
             used = [seen.queue for seen in await asyncio.gather(*map(look, found)) if seen.is_used]
             found = used or found[:1]

@@ -41,6 +41,15 @@ def shared_slot(keys: Sequence[str | bytes], shown: str) -> int:
     return slot
 
 
+def has_tag(text: str) -> bool:
+    """Do all keys that begin so lie in one slot?
+
+    >>> has_tag("bull:{mail}"), has_tag("bull:mail")
+    (True, False)
+    """
+    return _up_to_tag(text) is not None
+
+
 def _up_to_tag(key: str | bytes) -> str | bytes | None:
     """What keys begin with that have this key's tag at this key's place; None where it has no tag."""
     opening, closing = ("{", "}") if isinstance(key, str) else (b"{", b"}")
