@@ -7,11 +7,12 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.gateway.callers import Caller, KeyRing, anyone
+from corral.gateway.page import FILES
 from corral.gateway.problems import Problem
 from corral.gateway.settings import Settings
 
-OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json"})
-"""What probes and readers of the interface may ask without a key."""
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", *FILES})
+"""What probes and readers of the interface may ask without a key, and the page that asks for one."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 CALLER = "corral.caller"
