@@ -14,16 +14,19 @@ def publish(
     docs: Path, table: str, chart: Path, ground: Mapping[str, str], rounds: int, at: datetime
 ) -> Path:
     """The page with what was between its marks replaced by this run."""
-    page = docs / "performance.md"
-    text = page.read_text()
-    before, mark, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not mark or not end:
-        raise SystemExit(f"{page.name} has lost its marks; put {BEGIN!r} and {END!r} around the table")
     picture = docs / "images" / "performance.png"
     picture.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(chart, picture)
-    page.write_text(f"{before}{BEGIN}\n{_told(table, ground, rounds, at)}\n{END}{after}")
+    return put_between(docs / "performance.md", BEGIN, END, _told(table, ground, rounds, at))
+
+
+def put_between(page: Path, begin: str, end: str, told: str) -> Path:
+    """The page with what was between two marks of it replaced."""
+    before, mark, rest = page.read_text().partition(begin)
+    _, found, after = rest.partition(end)
+    if not mark or not found:
+        raise SystemExit(f"{page.name} has lost its marks; put {begin!r} and {end!r} around the table")
+    page.write_text(f"{before}{begin}\n{told}\n{end}{after}")
     return page
 
 

@@ -1,0 +1,1 @@
+"""The rest of the field: one driver for each, run in an environment of its own."""

@@ -1,0 +1,65 @@
+"""What every driver of the field shares; it runs in the peers' environments, so it needs nothing else."""
+
+import json
+import sys
+from collections.abc import Callable
+from time import perf_counter, process_time
+from typing import Any
+
+WARM_UP_JOBS = 200
+BATCH = 1000
+
+
+def data(number: int) -> dict[str, Any]:
+    """About 200 bytes of JSON, the same for everyone."""
+    return {"number": number, "text": "x" * 170}
+
+
+def batches(count: int) -> list[range]:
+    """The numbers of the jobs in batches of 1,000."""
+    return [range(start, min(start + BATCH, count)) for start in range(0, count, BATCH)]
+
+
+class Handled:
+    """Counts the jobs that a worker has handled; `all` is called at the last of them."""
+
+    def __init__(self, count: int, all_handled: Callable[[], object]) -> None:
+        self._left = count
+        self._all_handled = all_handled
+        self.began = self.ended = 0.0
+        self._cpu = 0.0
+        self._count = count
+
+    def begin(self) -> None:
+        """The worker starts now."""
+        self._cpu, self.began = process_time(), perf_counter()
+
+    def one(self) -> None:
+        """One more is handled; its result need not be written yet, which is in the peer's favour."""
+        self._left -= 1
+        if self._left == 0:
+            self.ended = perf_counter()
+            self._cpu = process_time() - self._cpu
+            self._all_handled()
+
+    def reading(self) -> dict[str, Any]:
+        return {"count": self._count, "seconds": self.ended - self.began, "own_cpu_s": self._cpu}
+
+
+def timed_fill(count: int, fill: Callable[[int], object]) -> dict[str, Any]:
+    """A reading of how long adding takes."""
+    fill(WARM_UP_JOBS)
+    cpu, began = process_time(), perf_counter()
+    fill(count)
+    return {"count": count, "seconds": perf_counter() - began, "own_cpu_s": process_time() - cpu}
+
+
+def order() -> dict[str, Any]:
+    """What is asked: `measure`, `url`, `count`, and for processing `setting`."""
+    asked: dict[str, Any] = json.loads(sys.argv[-1])
+    return asked
+
+
+def tell(reading: dict[str, Any]) -> None:
+    """The answer, as the last line."""
+    print(json.dumps(reading), flush=True)

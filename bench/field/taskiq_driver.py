@@ -1,0 +1,55 @@
+"""taskiq with taskiq-redis: a list queue; it has no bulk add, so many single ones are under way at once."""
+
+import asyncio
+
+from driving import Handled, data, order, tell, timed_fill
+from taskiq.api import run_receiver_task
+from taskiq_redis import ListQueueBroker
+
+UNDER_WAY = 50
+
+asked = order()
+everything = asyncio.Event()
+handled = Handled(asked["count"], everything.set)
+broker = ListQueueBroker(asked["url"])
+
+
+@broker.task
+async def work(given: dict[str, object]) -> None:
+    handled.one()
+
+
+async def fill(count: int) -> None:
+    await broker.startup()
+    numbers = iter(range(count))
+
+    async def add() -> None:
+        for number in numbers:
+            await work.kiq(data(number))
+
+    await asyncio.gather(*(add() for _ in range(UNDER_WAY)))
+
+
+async def bulk_add() -> None:
+    loop = asyncio.get_running_loop()
+    tell(
+        await loop.run_in_executor(
+            None,
+            lambda: timed_fill(
+                asked["count"], lambda count: asyncio.run_coroutine_threadsafe(fill(count), loop).result()
+            ),
+        )
+    )
+
+
+async def process() -> None:
+    await fill(asked["count"])
+    handled.begin()
+    running = asyncio.create_task(run_receiver_task(broker, max_async_tasks=asked["setting"]))
+    await everything.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    tell(handled.reading())
+
+
+asyncio.run(bulk_add() if asked["measure"] == "bulk_add" else process())
