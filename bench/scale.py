@@ -1,4 +1,4 @@
-"""`python -m bench.scale [--publish]`: does it stay as fast when queues are long, runs are long, workers many?"""
+"""`python -m bench.scale [--publish]`: is it as fast when queues are long, runs are long, workers many?"""
 
 import argparse
 import asyncio
@@ -52,7 +52,7 @@ async def _measured(url: str, console: Console) -> str:
         await corral_driver.fill(app, "warm-up", corral_driver.WARM_UP_JOBS)
         for title, head, measure in (
             ("Long queues", ["jobs waiting", "server µs/add", "server µs/job processed"], _depths),
-            ("Several worker processes", ["processes", "jobs/s together", "the server's CPU in use"], _shares),
+            ("Several worker processes", ["processes", "jobs/s together", "server's CPU in use"], _shares),
             ("A long run", ["jobs handled", "worker's memory, MB"], _long_run),
         ):
             with console.status(title):
@@ -94,7 +94,7 @@ async def _work_some(app: Corral, count: int) -> float:
             enough.set()
 
     before = await corral_driver.server_cpu_s(app)
-    async with corral_driver.worker(app, QUEUE, nothing, CONCURRENCY) as serving:
+    async with Corral(app.url) as other, corral_driver.worker(other, QUEUE, nothing, CONCURRENCY) as serving:
         await serving.start()
         await enough.wait()
     return (await corral_driver.server_cpu_s(app) - before) * 1e6 / handled
@@ -126,9 +126,8 @@ async def _long_run(app: Corral) -> Rows:
         jobs = [(corral_driver.JOB, corral_driver.data(number)) for number in range(start, start + 10_000)]
         await target.add_many(jobs, remove_on_complete=True)
     [told] = await asyncio.to_thread(_work_together, app.url, 1, LONG_RUN // 10)
-    return [
-        [f"{(place + 1) * LONG_RUN // 10:,}", f"{memory:.1f}"] for place, memory in enumerate(told["memory_mb"])
-    ]
+    tenth = LONG_RUN // 10
+    return [[f"{place * tenth:,}", f"{mb:.1f}"] for place, mb in enumerate(told["memory_mb"], start=1)]
 
 
 def _work_together(url: str, processes: int, every: int) -> list[dict[str, Any]]:
