@@ -69,14 +69,18 @@ local function fits(target, worker)
     words_of(target.stack), words_of(target.capabilities), words_of(target.region)
   if not (stack and capabilities and region) then return nil end
   local given, found = 0, 0
-  local function judge(words, test, known)
-    if #words == 0 then return end
+  if #stack > 0 then
     given = given + 1
-    if test(words, known) then found = found + 1 end
+    if has_one(stack, worker.stack) then found = found + 1 end
   end
-  judge(stack, has_one, worker.stack)
-  judge(capabilities, mode == "all" and has_all or has_one, worker.capabilities)
-  judge(region, has_one, worker.region)
+  if #capabilities > 0 then
+    given = given + 1
+    if (mode == "all" and has_all or has_one)(capabilities, worker.capabilities) then found = found + 1 end
+  end
+  if #region > 0 then
+    given = given + 1
+    if has_one(region, worker.region) then found = found + 1 end
+  end
   if mode == "all" then return found == given end
   return given == 0 or found > 0
 end
@@ -110,11 +114,16 @@ local function positive(value)
   return number and number > 0 and number or nil
 end
 
--- What the scripts need of a job's JSON, or nil where it is none. Odd parts read as if they were missing.
+-- A job's JSON as a table, or nil where it is no object.
 -- It is only ever read: the numbers and empty lists in it would not survive being written again.
-local function read_job(raw)
+local function decoded(raw)
   local fine, job = pcall(cjson.decode, raw)
   if not fine or type(job) ~= "table" or job[1] ~= nil then return nil end
+  return job
+end
+
+-- What the scripts need of it. Odd parts read as if they were missing.
+local function described(job)
   local rate = type(job.rateLimit) == "table" and job.rateLimit or {}
   local retry = type(job.retry) == "table" and job.retry or {}
   return {
@@ -128,6 +137,11 @@ local function read_job(raw)
     attempt = number_of(job.attempt) or number_of(job.attempts) or 0,
     most = positive(job.maxAttempts) or positive(retry.attempts) or USUAL_ATTEMPTS,
   }
+end
+
+local function read_job(raw)
+  local job = decoded(raw)
+  return job and described(job)
 end
 
 local UNREADABLE = {

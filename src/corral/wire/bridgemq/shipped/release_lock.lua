@@ -42,11 +42,16 @@ local function positive(value)
   return number and number > 0 and number or nil
 end
 
--- What the scripts need of a job's JSON, or nil where it is none. Odd parts read as if they were missing.
+-- A job's JSON as a table, or nil where it is no object.
 -- It is only ever read: the numbers and empty lists in it would not survive being written again.
-local function read_job(raw)
+local function decoded(raw)
   local fine, job = pcall(cjson.decode, raw)
   if not fine or type(job) ~= "table" or job[1] ~= nil then return nil end
+  return job
+end
+
+-- What the scripts need of it. Odd parts read as if they were missing.
+local function described(job)
   local rate = type(job.rateLimit) == "table" and job.rateLimit or {}
   local retry = type(job.retry) == "table" and job.retry or {}
   return {
@@ -60,6 +65,11 @@ local function read_job(raw)
     attempt = number_of(job.attempt) or number_of(job.attempts) or 0,
     most = positive(job.maxAttempts) or positive(retry.attempts) or USUAL_ATTEMPTS,
   }
+end
+
+local function read_job(raw)
+  local job = decoded(raw)
+  return job and described(job)
 end
 
 local UNREADABLE = {

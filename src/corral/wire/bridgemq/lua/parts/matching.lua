@@ -44,14 +44,18 @@ local function fits(target, worker)
     words_of(target.stack), words_of(target.capabilities), words_of(target.region)
   if not (stack and capabilities and region) then return nil end
   local given, found = 0, 0
-  local function judge(words, test, known)
-    if #words == 0 then return end
+  if #stack > 0 then
     given = given + 1
-    if test(words, known) then found = found + 1 end
+    if has_one(stack, worker.stack) then found = found + 1 end
   end
-  judge(stack, has_one, worker.stack)
-  judge(capabilities, mode == "all" and has_all or has_one, worker.capabilities)
-  judge(region, has_one, worker.region)
+  if #capabilities > 0 then
+    given = given + 1
+    if (mode == "all" and has_all or has_one)(capabilities, worker.capabilities) then found = found + 1 end
+  end
+  if #region > 0 then
+    given = given + 1
+    if has_one(region, worker.region) then found = found + 1 end
+  end
   if mode == "all" then return found == given end
   return given == 0 or found > 0
 end

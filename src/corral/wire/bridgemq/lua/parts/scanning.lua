@@ -8,6 +8,7 @@ local WINDOW = 100
 local MOST_BYTES = 4194304 -- of JSON looked at in each of the two places, and brought in all
 local MOST_LIMITED = 32
 local CALLS_AT_END = 50
+local FETCHED, LARGE = 10, 65536 -- jobs read at once, and how many bytes each may have for that
 local TOMBSTONE = ""
 
 local function fresh()
@@ -64,10 +65,22 @@ local function note_limited(cursor, job)
   end
 end
 
+-- Most jobs of a long list are someone else's: that is told from the bare JSON, before more of it is read.
+local function is_for_others(search, document)
+  local queue = text_of(document.queue) or USUAL_QUEUE
+  if queue ~= search.queue then
+    search.queues[queue] = true
+    return true
+  end
+  return fits(document.target, search.worker) == false
+end
+
 -- One job: "taken", "kept", or "dropped" where it can never run.
-local function consider(search, id)
-  local raw, job = load_job(id)
+local function consider(search, id, raw)
   search.bytes = search.bytes + (raw and #raw or 0)
+  local document = raw and decoded(raw)
+  if document and is_for_others(search, document) then return "kept" end
+  local job = document and described(document) or UNREADABLE
   local verdict = judge(id, raw, job, search.worker, search.queue)
   if verdict == "fits" then
     local fence = each_alone(take, id, job, search.lock_ms, "c")
@@ -90,14 +103,21 @@ local function consider(search, id)
     return "dropped"
   elseif verdict == "limited" then
     note_limited(search.cursor, job)
-  elseif job.queue ~= search.queue then
-    search.queues[job.queue] = true
   end
   return "kept"
 end
 
 local function is_filled(search)
   return #search.claims >= search.want or search.brought >= MOST_BYTES
+end
+
+-- The JSON of the ids from `first` on, a few at once; one at a time where they are large, or not many are wanted.
+local function fetch(search, ids, first, kept, looked, bytes)
+  local count = kept > 0 and FETCHED or math.min(search.want - #search.claims, FETCHED)
+  if looked == 0 or bytes / looked > LARGE then count = 1 end
+  local names = {}
+  for i = first, math.min(first + count - 1, #ids) do names[#names + 1] = JOBS .. "data:" .. ids[i] end
+  return call("MGET", unpack(names))
 end
 
 -- Look at ids from `start` on until WINDOW of them stay; which stay, where the others are, and was that the end.
@@ -107,12 +127,17 @@ local function look(search, start)
   while not is_end and #kept < WINDOW and not is_filled(search) and search.bytes - bytes < MOST_BYTES do
     local ids = call("LRANGE", WAITING, start + looked, start + looked + WINDOW - 1)
     is_end = #ids < WINDOW
-    for _, id in ipairs(ids) do
+    local raws, at = {}, 0
+    for i, id in ipairs(ids) do
       if #kept >= WINDOW or is_filled(search) or search.bytes - bytes >= MOST_BYTES then
         is_end = false
         break
       end
-      if consider(search, id) == "kept" then
+      if at == #raws then
+        raws, at = fetch(search, ids, i, #kept, looked, search.bytes - bytes), 0
+      end
+      at = at + 1
+      if consider(search, id, raws[at]) == "kept" then
         kept[#kept + 1] = id
       else
         gone[#gone + 1] = start + looked
