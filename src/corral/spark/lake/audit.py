@@ -11,7 +11,7 @@ from pyspark.sql import functions as sf
 
 from corral.spark.events import gap_batch
 from corral.spark.gaps import Gap, WhyGone
-from corral.spark.lake import audit_places, audit_rules
+from corral.spark.lake import audit_places, audit_rules, feeds
 from corral.spark.lake.audit_findings import RIGHT, WRONG, Finding, Verdict
 from corral.spark.lake.audit_rules import Cut
 from corral.spark.offsets import BEGINNING, trimmed
@@ -160,8 +160,9 @@ def summed(
 
 def live_events(spark: "SparkSession", where: Where) -> "DataFrame":
     """The events a server still has; what it has trimmed is a row of its own, as a reader's gap is."""
-    reader = spark.read.format("corral").option("failOnDataLoss", "false")
-    events: DataFrame = _located(reader, where).option("table", "events").load()
+    reader = spark.read.format("corral").option("url", where.url).option("room", where.room_name)
+    reader = reader.option("namespace", where.namespace).option("queue", where.queue)
+    events = reader.option("failOnDataLoss", "false").load()
     rows = []
     with Visit(where, Reading.retry_s) as visit:
         for queue in visit.queues():
@@ -176,16 +177,10 @@ def live_events(spark: "SparkSession", where: Where) -> "DataFrame":
 
 def _snapshot(spark: "SparkSession", where: Where) -> "DataFrame":
     """The records as they are now; kept, because a second look would be at another moment."""
-    table: DataFrame = _located(spark.read.format("corral"), where).option("table", "jobs").load()
-    return table.select("room", "queue", "job_id", "name", "state", "created_at").localCheckpoint()
-
-
-def _located(reader: Any, where: Where) -> Any:
     return (
-        reader.option("url", where.url)
-        .option("room", where.room_name)
-        .option("namespace", where.namespace)
-        .option("queue", where.queue)
+        feeds.snapshot(spark, where)
+        .select("room", "queue", "job_id", "name", "state", "created_at")
+        .localCheckpoint()
     )
 
 
