@@ -245,8 +245,9 @@ async def test_a_refused_job_of_many_is_named_by_its_place_and_nothing_is_writte
 
 
 async def test_options_of_the_room_are_kept_on_the_way_in(house: House):
-    if not house.can(Capability.DELAY):
-        pytest.skip("this room has no delay")
-    job = house.job({"n": 1}, id=str(uuid4()), delay=60_000)
+    own = {"delay": 60_000} if house.can(Capability.DELAY) else {"extra": {"ttl_s": 77}}
+    job = house.job({"n": 1}, id=str(uuid4()), **own)
     await intake(house).submit_once([job], LEDGER)
-    assert (await house.inspector.counts())[JobState.DELAYED] == 1
+    [kept] = await everyone(house)
+    assert (kept.state is JobState.DELAYED) == house.can(Capability.DELAY)
+    assert house.can(Capability.DELAY) or kept.options.extra["ttl_s"] == 77

@@ -392,6 +392,9 @@ async def test_waiting_and_active_jobs_can_be_listed(house: House):
     assert [job.id for job in waiting] == ids[1:4], "the next to run first"
     assert [job.id for job in await inspector.jobs(JobState.ACTIVE)] == ids[:1]
     assert await inspector.job("no-such-job") is None
+    # other keys of the queue are not its jobs, whatever they hold
+    for name in ("meta", "wait", "id", "events", "1:lock", "1:logs"):
+        assert await inspector.job(name) is None
 
 
 async def test_a_worker_that_waits_is_listed(house: House):

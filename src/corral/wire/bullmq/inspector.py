@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from corral.core.job import Job, JobState
+from corral.core.naming import RESERVED_IDS
 from corral.core.ports import WorkerInfo
 from corral.store.connect import Store
 from corral.wire.bullmq import codec
@@ -69,7 +70,8 @@ class BullmqInspector(Reads, ChildReads):
         return [there.get(job_id) for job_id in job_ids]
 
     async def _read(self, ids: list[Any]) -> list[Job]:
-        rows = await self._run("state", *ids)
+        # other keys of the queue are not its jobs, whoever asks for them
+        rows = await self._run("state", *[job_id for job_id in ids if job_id not in RESERVED_IDS])
         queue = self._place.queue
         return [codec.decode_job(row[0], row[1], queue, codec.STATES.get(row[2].decode())) for row in rows]
 

@@ -5,7 +5,8 @@
 -- use states
 local found = {}
 for _, id in ipairs(ARGV) do
-  local fields = call("HGETALL", PREFIX .. id)
-  if #fields > 0 then found[#found + 1] = {id, fields, state_of(id)} end
+  -- what is no hash is no job
+  local fields = redis.pcall("HGETALL", PREFIX .. id)
+  if not fields.err and #fields > 0 then found[#found + 1] = {id, fields, state_of(id)} end
 end
 return found
