@@ -1,0 +1,5 @@
+"""The same Spark as the tests of Spark have: they share one process."""
+
+from tests.spark.conftest import spark
+
+__all__ = ["spark"]

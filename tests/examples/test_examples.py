@@ -1,0 +1,153 @@
+"""The examples run as they stand."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from corral import Corral, JobState
+from corral.spark import register
+from tests.support.node import node_binary, node_modules, why_no_node
+from tests.support.polling import eventually
+from tests.support.servers import free_port
+from tests.support.shell import start
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def app(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Corral]:
+    monkeypatch.setenv("REDIS_URL", url)
+    app = Corral(url)
+    yield app
+    app.sync(app.close())
+    app.sync.close()
+
+
+@contextmanager
+def worker(name: str, folder: Path = EXAMPLES) -> Iterator[None]:
+    """`corral worker name:app`, stopped gently at the end."""
+    process = start("worker", f"{name}:app", cwd=folder)
+    try:
+        yield
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=40)
+        assert process.returncode == 0, log
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def serving(*words: str, port: int) -> Iterator[httpx2.Client]:
+    """A program that listens at a port, and a client of it."""
+    process = subprocess.Popen([sys.executable, *words], cwd=EXAMPLES, stderr=subprocess.PIPE)
+    try:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            assert eventually(lambda: _answers(client, process), 30), "it does not listen"
+            yield client
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _answers(client: httpx2.Client, process: "subprocess.Popen[bytes]") -> bool:
+    assert process.poll() is None, process.stderr.read() if process.stderr else ""
+    with suppress(httpx2.TransportError):
+        client.get("/nothing")
+        return True
+    return False
+
+
+@pytest.mark.skipif(why_no_node() is not None, reason=str(why_no_node()))
+def test_a_node_program_adds_jobs_that_a_corral_worker_does(app: Corral) -> None:
+    with worker("worker", EXAMPLES / "node"):
+        ended = subprocess.run(
+            [str(node_binary()), "producer.js"],
+            cwd=EXAMPLES / "node",
+            env={**os.environ, "NODE_PATH": str(node_modules())},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines() == ["1 hello, Ada", "2 hello, Grace", "3 hello, Barbara"]
+    second = app.sync(app.queue("greetings").inspector.job("2"))
+    assert second is not None
+    assert second.attempt == 2, "Node's options said: try again"
+
+
+def test_a_fastapi_app_adds_a_job_and_streams_its_events(app: Corral) -> None:
+    port = free_port()
+    with serving("-m", "uvicorn", "fastapi_app:api", "--port", str(port), port=port) as client:
+        answer = client.post("/signups", json={"email": "ada@example.com"})
+        assert answer.status_code == 202
+        path = f"/signups/{answer.json()['id']}"
+        assert client.get(path).json()["state"] == "waiting"
+        with worker("fastapi_app"):
+            told = client.get(f"{path}/events").text
+        kinds = [line.removeprefix("event: ") for line in told.splitlines() if line.startswith("event: ")]
+        assert kinds[0] == "added"
+        assert kinds[-1] == "completed"
+        assert kinds.count("progress") == 2
+        shown = client.get(path).json()
+        assert (shown["state"], shown["result"]) == ("completed", {"welcomed": "ada@example.com"})
+        assert client.get("/signups/nobody").status_code == 404
+
+
+def test_views_without_an_event_loop_add_a_job_once(app: Corral) -> None:
+    port = free_port()
+    with serving("sync_views.py", str(port), port=port) as client:
+        first = client.post("/", data={"email": "ada@example.com"})
+        again = client.post("/", data={"email": "ada@example.com"})
+        assert (first.status_code, first.json()) == (202, again.json())
+        path = f"/{first.json()['id']}"
+        with worker("sync_views"):
+            assert eventually(lambda: client.get(path).json()["state"] == "completed", 30)
+        assert client.get(path).json()["result"] == {"welcomed": "ada@example.com"}
+        assert client.get("/nobody").status_code == 404
+    assert app.sync(app.queue("letters").inspector.counts())[JobState.COMPLETED] == 1
+
+
+def letters(app: Corral) -> int:
+    """How many letters wait, if they are the right ones."""
+    job = app.sync(app.queue("letters").inspector.job("reader-3"))
+    assert job is not None
+    assert (job.name, job.data) == ("welcome", {"email": "reader-3@example.com"})
+    return app.sync(app.queue("letters").inspector.counts())[JobState.WAITING]
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(300)
+def test_a_spark_job_submits_its_rows_once(app: Corral, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import spark_submit  # type: ignore[import-not-found,unused-ignore]
+
+    register(spark)
+    for _ in range(2):
+        assert spark_submit.submit(spark) == 334
+        assert letters(app) == 334
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+def test_the_spark_job_runs_as_a_program(app: Corral) -> None:
+    ended = subprocess.run(
+        [sys.executable, "spark_submit.py"],
+        cwd=EXAMPLES,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == "334 rows are jobs now"
+    assert letters(app) == 334
