@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import random
 import re
-import signal
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -16,12 +15,14 @@ from weakref import WeakKeyDictionary
 
 from corral.core.capability import Capability
 from corral.core.failure import classifier
+from corral.core.gauge import Gauge
 from corral.core.outcome import BackoffRule, RetryPolicy
 from corral.core.ports import Broker, Profile
 from corral.errors import InvalidName, InvalidOptions
 from corral.job_type import JobType, job_type_of
 from corral.observe.metrics import Metrics
 from corral.queue import Queue
+from corral.running import Signals, together
 from corral.schedules import ScheduledJob, declare
 from corral.store.address import is_cluster
 from corral.store.connect import Reconnect, Store, first_contact
@@ -164,6 +165,15 @@ class Corral:
         names = await chosen.queues(self.store(), self.namespace(chosen))
         return [Queue(self, chosen, name, is_read=True) for name in names]
 
+    async def gauges(self) -> list[Gauge]:
+        """What the rooms with a handler here tell of themselves, where their contracts name such numbers."""
+        told: list[Gauge] = []
+        for name in sorted({room for room, _ in self._registries}):
+            room = room_named(name)
+            if room.gauges is not None:
+                told += await room.gauges(self.place(self.queue(room=name)))
+        return told
+
     # -- for workers ------------------------------------------------------------------------------------
 
     def workers(
@@ -227,9 +237,9 @@ class Corral:
         """
         _check_not_imported()
         workers = self.workers(concurrency=concurrency, **options)
-        await self.start_schedules()
-        with _Signals(grace) as signals:
-            await _together({worker: asyncio.create_task(signals.serve(worker)) for worker in workers})
+        with Signals(grace) as signals:
+            await self.start_schedules()
+            await together({worker: asyncio.create_task(signals.serve(worker)) for worker in workers})
 
     async def start_schedules(self) -> dict[str, str]:
         """Write every declared schedule down, as `run` does; id -> "added", "changed" or "kept"."""
@@ -320,61 +330,6 @@ class Corral:
         await self.close()
 
 
-class _Signals:
-    """While inside, the first signal stops the workers gently and the second at once."""
-
-    NUMBERS = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(self, grace: float) -> None:
-        self._grace = grace
-        self._came = 0
-        self._starting: dict[Worker, asyncio.Task[None]] = {}
-        self._working: list[Worker] = []
-        self._stopping: list[asyncio.Task[None]] = []
-
-    def __enter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        # outside the main thread (or on Windows) signals are the caller's
-        with suppress(ValueError, RuntimeError, NotImplementedError):
-            for number in self.NUMBERS:
-                loop.add_signal_handler(number, self._signalled)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        loop = asyncio.get_running_loop()
-        with suppress(ValueError, RuntimeError, NotImplementedError):
-            for number in self.NUMBERS:
-                loop.remove_signal_handler(number)
-
-    async def serve(self, worker: Worker) -> None:
-        """Start the worker and let it work; a signal that comes before it has started is kept for it."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._starting[worker] = task
-        try:
-            await worker.start()
-        finally:
-            del self._starting[worker]
-        self._working.append(worker)
-        if self._came:
-            self._stop(worker)
-        await worker.run()
-
-    def _signalled(self) -> None:
-        self._came += 1
-        if self._came == 1:
-            for worker in self._working:
-                self._stop(worker)
-            return
-        for worker in self._working:
-            worker.kill()
-        for task in self._starting.values():
-            task.cancel()
-
-    def _stop(self, worker: Worker) -> None:
-        self._stopping.append(asyncio.ensure_future(worker.stop(self._grace)))
-
-
 def _check_not_imported() -> None:
     """A process spawned for a handler imports the program first, and must not become a worker itself."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
@@ -391,21 +346,3 @@ def _check_worker_name(name: str) -> str:
             f"worker name {name!a} does not fit; use 1 to 255 visible ASCII characters without spaces"
         )
     return name
-
-
-async def _together(runs: Mapping[Worker, "asyncio.Task[None]"]) -> None:
-    """Wait for all workers; where one fails the others are stopped, and its error is raised."""
-    tasks = list(runs.values())
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-    finally:
-        failed = any(task.done() and not task.cancelled() and task.exception() for task in tasks)
-        if failed:
-            await asyncio.gather(*(worker.stop(0) for worker in runs), return_exceptions=True)
-        for task in tasks:
-            if not task.done():
-                task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
-        if isinstance(result, Exception):
-            raise result

@@ -7,6 +7,7 @@ from corral.core.bulk import Census, Intake
 from corral.core.capability import Capability
 from corral.core.desk import Desk, Stories
 from corral.core.event import JobEvent
+from corral.core.gauge import Gauge
 from corral.core.job import JobOptions, JobState
 from corral.core.keeper import Keeper, Timekeeper
 from corral.core.ports import Broker, EventLog, Inspector, Operator, Reporter
@@ -75,6 +76,8 @@ class Room:
     stories: Callable[[Place], Stories] | None = None
     story: Callable[[Place, str], Awaitable[list[JobEvent]]] | None = None
     """Where each job has an event log of its own: (place, job id) -> what it says."""
+    gauges: Callable[[Place], Awaitable[list[Gauge]]] | None = None
+    """Where the contract names numbers to watch: all of them, now."""
     metric_words: Mapping[JobState, str] | None = None
     """What the contract's own metric calls the states, where it has one."""
 
@@ -131,6 +134,7 @@ ROOMS: dict[str, Room] = {
         keeper=BridgemqKeeper,
         timekeeper=BridgemqOperator,
         check=check_bridgemq_options,
+        gauges=lambda place: BridgemqInspector(place).gauges(),
         queues=bridgemq_queues,
         census=BridgemqCensus,
         intake=bridgemq_intake,

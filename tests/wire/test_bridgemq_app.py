@@ -4,15 +4,19 @@ import asyncio
 import json
 import signal
 import time
+import urllib.request
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from corral import Corral, InvalidName, InvalidOptions, InvalidPayload, JobState, Unsupported
+from corral import Away, Corral, InvalidName, InvalidOptions, InvalidPayload, JobState, Unsupported
+from corral.core.gauge import Gauge
+from corral.observe.gauges import AskedGauges
 from tests.support.apps import ended, reached, working
 from tests.support.polling import becomes_true, eventually
-from tests.support.servers import Server
+from tests.support.servers import Server, free_port
 from tests.support.shell import start
 
 BERLIN_FIVE = {"cron": "*/5 * * * *", "timezone": "Europe/Berlin"}
@@ -205,6 +209,47 @@ async def test_oversized_data_leaves_the_keyspace_untouched(app: Corral, server:
         await heavy.start()
     with server.connect() as client:
         assert client.dbsize() == 0
+
+
+# -- gauges -------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_exports_the_monitoring_keys_to_prometheus(
+    app: Corral, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "studio.py").write_text(MODULE)
+    monkeypatch.setenv("REDIS_URL", server.url)
+    await app.queue(room="bridgemq").add_many([("transcode", {}, {"target": {"server": "nobody"}})] * 3)
+    port = free_port()
+    process = start("worker", "studio:app", "--server-id", "w1", "--metrics-port", str(port), cwd=tmp_path)
+
+    def scraped() -> str:
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+            return page.read().decode()
+        return ""
+
+    try:
+        assert await becomes_true(lambda: "bridgemq_workers_alive 1.0" in scraped(), 40)
+        lines = scraped().splitlines()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert "# TYPE bridgemq_jobs_waiting gauge" in lines
+    for line in ("waiting 3.0", "active 0.0", "delayed 0.0", "cron 1.0", "deadletter 0.0"):
+        assert f"bridgemq_jobs_{line}" in lines
+
+
+async def test_while_the_server_does_not_answer_the_other_metrics_are_still_told(app: Corral):
+    app.job("film", room="bridgemq")(lambda job: None)
+
+    def away() -> list[Gauge]:
+        raise Away("no server")
+
+    gauges: list[Gauge] = [Gauge("a", "b", 1, {"type": 'q"\n'}), Gauge("a", "b", 2, {"type": "r"})]
+    app.metrics.registry.register(AskedGauges(lambda: gauges))
+    assert b'a{type="r"} 2.0' in app.metrics.exposition()
+    app.metrics.registry.register(AskedGauges(away))
+    assert b"bullmq_redis_connection_status" in app.metrics.exposition()
 
 
 # -- corral worker ------------------------------------------------------------------------------------------

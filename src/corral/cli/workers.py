@@ -4,7 +4,7 @@ import os
 from typing import Annotated, Any
 
 import typer
-from prometheus_client import start_http_server
+from prometheus_client import CollectorRegistry, start_http_server
 
 from corral.app import GRACE_S, Corral
 from corral.cli.loading import load
@@ -12,10 +12,13 @@ from corral.cli.screen import Screen
 from corral.cli.session import JsonOption, UrlOption, finish, remember
 from corral.errors import InvalidOptions
 from corral.observe import logs
+from corral.observe.gauges import AskedGauges
 from corral.store.connect import without_password
 
 CONCURRENCY = 10
 MOST_PORT = 65_535
+ASK_S = 3.0
+"""How long a scrape waits for the server's own numbers."""
 
 
 def command(
@@ -79,7 +82,8 @@ def command(
             _check_address(app, corral, where.url)
         logs.configure(log_level, json=True if where.as_json else None)
         if metrics_port is not None:
-            _serve_metrics(corral, metrics_host, metrics_port)
+            corral.metrics.registry.register(AskedGauges(lambda: corral.sync(corral.gauges(), ASK_S)))
+            serve_metrics(corral.metrics.registry, metrics_host, metrics_port)
         async with corral:
             await corral.run(
                 concurrency=concurrency, grace=grace, queues=queues, room=where.room, name=name, **identity
@@ -114,9 +118,10 @@ def _check_address(spelled: str, corral: Corral, url: str) -> None:
         )
 
 
-def _serve_metrics(corral: Corral, host: str, port: int) -> None:
+def serve_metrics(registry: CollectorRegistry, host: str, port: int) -> None:
+    """Serve these metrics to Prometheus until the process ends."""
     try:
-        start_http_server(port, host, registry=corral.metrics.registry)
+        start_http_server(port, host, registry=registry)
     except OSError as error:
         raise InvalidOptions(
             f"metrics cannot be served at {host}:{port} ({error.strerror or error}); "

@@ -161,9 +161,7 @@ class Known(Struct, frozen=True, kw_only=True):
     holder: bytes | None = None
 
 
-def decode_job(
-    job_id: str, known: Known, claimed_at: int | None = None, worker: str | None = None
-) -> Job:
+def decode_job(job_id: str, known: Known, claimed_at: int | None = None, worker: str | None = None) -> Job:
     """A job from what the server has of it."""
     wire, broken = _decode_raw(known.raw)
     summary = _object(known.summary)

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
+from corral.core.gauge import Gauge
 from corral.core.job import Job, JobState
 from corral.core.ports import WorkerInfo
 from corral.store.connect import Store
@@ -20,6 +21,7 @@ from corral.wire.place import Place
 PAGE = 500
 COUNTED = 2000
 """Up to so many ids are always looked at to tell whose they are."""
+CONCURRENT_TEXT = "Active jobs of a type, as its limit counts them."
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
@@ -89,8 +91,8 @@ class BridgemqInspector:
             if page == b"0":
                 return total
 
-    async def gauges(self) -> dict[str, float]:
-        """The document's monitoring keys, of the whole namespace, named for a metrics exporter."""
+    async def gauges(self) -> list[Gauge]:
+        """The document's monitoring keys, of the whole namespace."""
         part = self._keys.part
         waiting, active, delayed, cron, dead, workers, events = await self._store.pipe(
             [
@@ -105,19 +107,21 @@ class BridgemqInspector:
         )
         names = [worker.decode("utf-8", "replace") for worker in workers]
         beats = await self._store.pipe([("EXISTS", self._keys.heartbeat(name)) for name in names])
-        gauges: dict[str, float] = {
-            "bridgemq_jobs_waiting": waiting,
-            "bridgemq_jobs_active": active,
-            "bridgemq_jobs_delayed": delayed,
-            "bridgemq_jobs_cron": cron,
-            "bridgemq_jobs_deadletter": dead,
-            "bridgemq_workers_registered": len(names),
-            "bridgemq_workers_alive": sum(beats),
-            "bridgemq_events": events,
-        }
-        for job_type, count in (await self.concurrent()).items():
-            gauges[f'bridgemq_ratelimit_concurrent{{type="{_label(job_type)}"}}'] = count
-        return gauges
+        counts = await self.concurrent()
+        return [
+            Gauge("bridgemq_jobs_waiting", "Jobs that wait.", waiting),
+            Gauge("bridgemq_jobs_active", "Jobs in hand.", active),
+            Gauge("bridgemq_jobs_delayed", "Jobs that are not due yet.", delayed),
+            Gauge("bridgemq_jobs_cron", "Schedules.", cron),
+            Gauge("bridgemq_jobs_deadletter", "Dead letters.", dead),
+            Gauge("bridgemq_workers_registered", "Workers in the registry.", len(names)),
+            Gauge("bridgemq_workers_alive", "Those of them that beat.", sum(beats)),
+            Gauge("bridgemq_events", "Events that are kept.", events),
+            *(
+                Gauge("bridgemq_ratelimit_concurrent", CONCURRENT_TEXT, count, {"type": kind})
+                for kind, count in counts.items()
+            ),
+        ]
 
     async def concurrent(self) -> dict[str, int]:
         """How many jobs of each type are counted as active."""
@@ -215,9 +219,7 @@ class BridgemqInspector:
         ]
 
     async def is_paused(self) -> bool:
-        return bool(
-            await self._store.call("SISMEMBER", self._keys.part("queues:paused"), self._place.queue)
-        )
+        return bool(await self._store.call("SISMEMBER", self._keys.part("queues:paused"), self._place.queue))
 
 
 async def bridgemq_queues(store: Store, namespace: str) -> list[str]:
@@ -261,8 +263,3 @@ def _described(raw: bytes | None) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return described if isinstance(described, dict) else {}
-
-
-def _label(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-

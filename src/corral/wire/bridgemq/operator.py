@@ -209,4 +209,3 @@ def _chooser(
         )
 
     return is_chosen
-

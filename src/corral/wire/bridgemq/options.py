@@ -63,9 +63,7 @@ def _scheduled(checked: Wanted, extra: Mapping[str, Any], now: int) -> Wanted:
     zone = extra.get("timezone") or "UTC"
     catch_up = extra.get("catch_up") or "once"
     if catch_up not in CATCH_UPS:
-        raise InvalidOptions(
-            f"catch_up is {reprlib.repr(catch_up)}; use {', '.join(map(repr, CATCH_UPS))}"
-        )
+        raise InvalidOptions(f"catch_up is {reprlib.repr(catch_up)}; use {', '.join(map(repr, CATCH_UPS))}")
     cron = Cron.parse(extra["cron"], zone)
     next_fire = cron.next_after(now)
     if next_fire is None:

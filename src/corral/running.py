@@ -1,0 +1,82 @@
+"""Workers side by side until a signal comes: the first ends them gently, the second at once."""
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Self
+
+from corral.worker import Worker
+
+
+class Signals:
+    """While inside, the first signal stops the workers gently and the second at once."""
+
+    NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self, grace: float) -> None:
+        self._grace = grace
+        self._came = 0
+        self._starting: dict[Worker, asyncio.Task[None]] = {}
+        self._working: list[Worker] = []
+        self._stopping: list[asyncio.Task[None]] = []
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        # outside the main thread (or on Windows) signals are the caller's
+        with suppress(ValueError, RuntimeError, NotImplementedError):
+            for number in self.NUMBERS:
+                loop.add_signal_handler(number, self._signalled)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(ValueError, RuntimeError, NotImplementedError):
+            for number in self.NUMBERS:
+                loop.remove_signal_handler(number)
+
+    async def serve(self, worker: Worker) -> None:
+        """Start the worker and let it work; a signal that comes before it has started is kept for it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._starting[worker] = task
+        try:
+            await worker.start()
+        finally:
+            del self._starting[worker]
+        self._working.append(worker)
+        if self._came:
+            self._stop(worker)
+        await worker.run()
+
+    def _signalled(self) -> None:
+        self._came += 1
+        if self._came == 1:
+            for worker in self._working:
+                self._stop(worker)
+            return
+        for worker in self._working:
+            worker.kill()
+        for task in self._starting.values():
+            task.cancel()
+
+    def _stop(self, worker: Worker) -> None:
+        self._stopping.append(asyncio.ensure_future(worker.stop(self._grace)))
+
+
+async def together(runs: Mapping[Worker, asyncio.Task[None]]) -> None:
+    """Wait for all workers; where one fails the others are stopped, and its error is raised."""
+    tasks = list(runs.values())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        failed = any(task.done() and not task.cancelled() and task.exception() for task in tasks)
+        if failed:
+            await asyncio.gather(*(worker.stop(0) for worker in runs), return_exceptions=True)
+        for task in tasks:
+            if not task.done():
+                task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
