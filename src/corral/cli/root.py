@@ -6,6 +6,7 @@ import typer
 
 from corral import __version__
 from corral.cli import (
+    bench,
     cron,
     demo,
     dlq,
@@ -68,6 +69,11 @@ cron_group.command("resume")(cron.resume)
 root.command("workers")(staff.list_workers)
 root.command("doctor")(doctor.command)
 root.command("top")(top.command)
+root.command(
+    "bench",
+    # --help too is for the benchmarks
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)(bench.command)
 root.add_typer(event_group, name="events")
 event_group.command("tail")(events.tail)
 

@@ -7,6 +7,7 @@ from corral.app import Corral
 from corral.cli.doctor.findings import Finding, fine, note, wrong
 from corral.errors import StoreFault
 from corral.store.connect import Store
+from corral.store.slots import has_tag
 from corral.wiring import Room
 
 OLDEST = (6, 2)
@@ -18,8 +19,6 @@ FULL = 0.8
 CLOCKS_NOTED_MS = 250
 CLOCKS_APART_MS = 1000
 MANY_SCRIPTS = 500
-TAGGED_BY_QUEUE = "bullmq"
-"""The room that puts a hash tag around each queue's name; the others need one in their namespace."""
 
 Info = dict[str, str]
 
@@ -179,7 +178,7 @@ async def _cluster(app: Corral, store: Store, info: Info, rooms: Sequence[Room])
     ]
     for room in rooms:
         namespace = app.namespace(room)
-        if room.name != TAGGED_BY_QUEUE and "{" not in namespace:
+        if not (room.tags_queues or has_tag(namespace)):
             advice = f"use a namespace with a hash tag, such as --namespace '{{{namespace or 'corral'}}}'"
             found.append(note("tags", f"room {room.name!r} would spread over slots as {namespace!r}", advice))
     return found
