@@ -71,6 +71,17 @@ async def test_a_turn_that_brings_all_that_was_wanted_says_so(house: House):
     assert turn.rest.why is Why.SATISFIED
 
 
+async def test_a_claim_says_whose_it_is(house: House):
+    broker = house.broker("worker-b")
+    await broker.submit([house.job()])
+    claim = await claim_one(broker)
+    seen = await house.inspector.job(claim.job.id)
+    assert seen is not None
+    assert claim.job.worker == "worker-b"
+    assert seen.worker in ("worker-b", None)  # not every contract writes it down
+    assert claim.job.state is seen.state is JobState.ACTIVE
+
+
 async def test_a_turn_settles_and_claims_in_one_trip(house: House):
     broker = house.broker()
     first, second = await broker.submit([house.job(), house.job()])

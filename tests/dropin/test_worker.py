@@ -48,7 +48,7 @@ async def test_a_processor_gets_its_job_and_returns_its_result(desk: Desk, peer:
     [[active, previous]] = heard.of("active")
     [[completed, result]] = heard.of("completed")
     assert (active is completed, previous, result) == (True, "waiting", {"sent": "a@b.c"})
-    assert (completed.returnvalue, completed.attemptsMade, completed.processedBy) == (result, 1, None)
+    assert (completed.returnvalue, completed.attemptsMade, completed.processedBy) == (result, 1, "packer")
 
 
 async def _has(heard: Heard, event: str) -> bool:

@@ -96,7 +96,8 @@ class BullmqBroker:
             verdicts[position] = ERRORS[code](job_id, text.decode("utf-8", "replace"))
         claims: Sequence[Claim] = []
         if count:
-            claims = Unread(count, lambda: codec.decode_claims(packed, place.queue, receipt, now))
+            name = place.profile.name
+            claims = Unread(count, lambda: codec.decode_claims(packed, place.queue, receipt, now, name))
         if has_scheduled:
             claims = await self._carry_on(claims, msgpack.unpackb(packed, raw=True))
         if want:

@@ -105,8 +105,9 @@ def decode_job(
     queue: str,
     state: JobState | None = None,
     claimed_at: int | None = None,
+    claimed_by: str | None = None,
 ) -> Job:
-    """A job from the fields of its hash; `claimed_at` where they are those from just before a claim."""
+    """A job from the fields of its hash; `claimed_at` and `_by` where they are those from before a claim."""
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
     if claimed_at is not None and fields.keys() == FRESH:
         # the usual case first: this runs once for every job
@@ -120,6 +121,7 @@ def decode_job(
             starts=1,
             created_at=int(fields[b"timestamp"]),
             started_at=claimed_at,
+            worker=claimed_by,
         )
     take = fields.pop
     take(b"delay", None)
@@ -153,7 +155,7 @@ def decode_job(
         result=None if result is None else payload.decode(result),
         reason=None if reason is None else reason.decode("utf-8", "replace"),
         trace=() if trace is None else _decode_trace(trace),
-        worker=None if worker is None else worker.decode("utf-8", "replace"),
+        worker=claimed_by or (None if worker is None else worker.decode("utf-8", "replace")),
         doomed=None if doomed is None else doomed.decode("utf-8", "replace"),
         extra={name.decode(): value for name, value in fields.items()} if fields else {},
     )
@@ -232,10 +234,13 @@ def _kept(asked: Keep | None, default: Keep | None) -> tuple[int, int | bool]:
     return (-1 if keep.count is None else keep.count), (False if keep.age is None else keep.age)
 
 
-def decode_claims(packed: bytes, queue: str, receipt: str, now: int) -> list[Claim]:
+def decode_claims(packed: bytes, queue: str, receipt: str, now: int, worker: str) -> list[Claim]:
     """Claims from the ids and fields the turn script answers with."""
     rows = msgpack.unpackb(packed, raw=True, use_list=False)
-    return [Claim(decode_job(job_id, flat, queue, JobState.ACTIVE, now), receipt) for job_id, flat in rows]
+    by = worker or None
+    return [
+        Claim(decode_job(job_id, flat, queue, JobState.ACTIVE, now, by), receipt) for job_id, flat in rows
+    ]
 
 
 # -- events -------------------------------------------------------------------------------------------------
