@@ -1,0 +1,126 @@
+"""The report as one HTML page that needs nothing else: no request leaves it, and all text is escaped."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from corral.spark.lake import page_charts
+from corral.spark.lake.page_charts import Line, text
+from corral.spark.lake.report import Point, Report, Series, Table
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --rule: #d9dee5; --paper: #fff;
+  --good: #2f8f5b; --bad: #c0392b; --a: #2f6f9f; --b: #b5762f; --c: #8a4f9f; --alarm: #fdecea; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --soft: #9aa5b4; --rule: #333c49;
+  --paper: #14181f;
+  --good: #5cc08a; --bad: #ef7b6d; --a: #6fb1e0; --b: #e0a968; --c: #c08fd6; --alarm: #3a1f1d; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
+  max-width: 74rem; padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+h3 { font-size: .95rem; margin: 1.2rem 0 .2rem; color: var(--soft); font-weight: 600; }
+p.span { color: var(--soft); margin: .2rem 0 1rem; }
+.alarm { background: var(--alarm); border-left: 4px solid var(--bad); padding: .6rem .9rem; margin: .5rem 0; }
+.fine { border-left: 4px solid var(--good); padding: .6rem .9rem; margin: .5rem 0; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .85rem; width: 100%; }
+th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--rule);
+  vertical-align: top; unicode-bidi: isolate; overflow-wrap: anywhere; }
+th { color: var(--soft); font-weight: 600; white-space: nowrap; }
+svg { width: 100%; height: auto; display: block; font: 11px system-ui, sans-serif; }
+svg text { fill: var(--soft); } .grid { stroke: var(--rule); } .line { stroke-width: 1.6; }
+.ink-good { stroke: var(--good); fill: var(--good); } .ink-bad { stroke: var(--bad); fill: var(--bad); }
+.ink-a { stroke: var(--a); fill: var(--a); } .ink-b { stroke: var(--b); fill: var(--b); }
+.ink-c { stroke: var(--c); fill: var(--c); } .area { opacity: .18; stroke: none; }
+polyline.line { fill: none; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: .5rem 2rem; }
+"""
+
+
+def page(report: Report, title: str = "Job history") -> str:
+    """The page.
+
+    >>> Path("report.html").write_text(page(report_lake(spark, lake)))                # doctest: +SKIP
+    """
+    body = [
+        f"<h1>{text(title)}</h1>",
+        f'<p class="span">{text(_span(report))}</p>',
+        *_alerts(report),
+        *(part for series in report.series for part in _queue(series)),
+        *_reasons(report),
+        *(_table(table) for table in report.tables if table.rows),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{text(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def write_page(report: Report, path: str | Path, title: str = "Job history") -> Path:
+    """Write the page to a file; where it is."""
+    place = Path(path).expanduser()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(page(report, title), encoding="utf-8")
+    return place
+
+
+def _span(report: Report) -> str:
+    if report.is_empty or report.since is None or report.until is None:
+        return "No jobs in this time."
+    return f"{_at(report.since)} to {_at(report.until)}, UTC"
+
+
+def _at(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def _alerts(report: Report) -> list[str]:
+    if not report.alerts:
+        return [] if report.is_empty else ['<p class="fine">No alarms: attempts did not stall.</p>']
+    return [f'<p class="alarm" role="alert">{text(alert)}</p>' for alert in report.alerts]
+
+
+def _queue(series: Series) -> list[str]:
+    step = "minute" if series.step_minutes == 1 else f"{series.step_minutes} minutes"
+    points = series.points
+    throughput = [
+        Line("completed", "good", [point.completed for point in points], is_area=True),
+        Line("dead", "bad", [point.dead for point in points]),
+        Line("retries", "b", [point.retries for point in points]),
+        Line("stalled", "c", [point.stalled for point in points]),
+    ]
+    moments = [point.at for point in points]
+    charts = [
+        (f"Throughput, jobs per {step}", page_charts.counts(moments, throughput, series.step_minutes)),
+        ("Waited, from claimable to claimed", _bands(moments, points, "waited", series.step_minutes)),
+        ("Ran, from claimed to its end", _bands(moments, points, "ran", series.step_minutes)),
+    ]
+    drawn = [f"<div><h3>{text(title)}</h3>{svg}</div>" for title, svg in charts]
+    return [f"<h2>{text(series.queue)} ({text(series.room)})</h2>", '<div class="charts">', *drawn, "</div>"]
+
+
+def _bands(moments: Sequence[datetime], points: Sequence[Point], what: str, step: int) -> str:
+    quantiles = [getattr(point, what) for point in points]
+    names = (("p50", "a"), ("p95", "b"), ("p99", "c"))
+    lines = [Line(name, ink, [each[place] for each in quantiles]) for place, (name, ink) in enumerate(names)]
+    return page_charts.bands(moments, lines, step)
+
+
+def _reasons(report: Report) -> list[str]:
+    if not report.reasons:
+        return []
+    return ["<h2>Failures by reason</h2>", page_charts.bars(report.reasons)]
+
+
+def _table(table: Table) -> str:
+    head = "".join(f'<th scope="col">{text(title)}</th>' for title in table.titles)
+    rows = "".join("<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    return (
+        f'<h2>{text(table.title)}</h2><div class="wide"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
