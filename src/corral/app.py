@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from corral.core.capability import Capability
 from corral.core.failure import classifier
 from corral.core.gauge import Gauge
@@ -213,18 +215,8 @@ class Corral:
                 )
         who = Profile(name=default_name() if name is None else _check_worker_name(name), **profile)
         return [
-            Worker(
-                queue,
-                self._doors(room_named(where), queue, who),
-                registry,
-                profile=who,
-                delays=reconnect.delay,
-                max_tries=reconnect.max_tries,
-                policy=self._policy,
-                concurrency=concurrency,
-                clock=self.clock,
-                metrics=self.metrics.queue(where, queue),
-                listener=listener,
+            self._worker(
+                room_named(where), queue, registry, who, reconnect, concurrency=concurrency, listener=listener
             )
             for (where, queue), registry in wanted.items()
         ]
@@ -251,6 +243,24 @@ class Corral:
             return {scheduled.id: await scheduled.start(store) for scheduled in self._schedules.values()}
         finally:
             await store.close()
+
+    def _worker(
+        self, room: Room, queue: str, registry: Registry, who: Profile, reconnect: Reconnect, **options: Any
+    ) -> Worker:
+        if who.promote_ms is None:
+            who = msgspec.structs.replace(who, promote_ms=room.promote_ms)
+        return Worker(
+            queue,
+            self._doors(room, queue, who),
+            registry,
+            profile=who,
+            delays=reconnect.delay,
+            max_tries=reconnect.max_tries,
+            policy=self._policy,
+            clock=self.clock,
+            metrics=self.metrics.queue(room.name, queue),
+            **options,
+        )
 
     def _doors(self, room: Room, queue: str, who: Profile) -> Any:
         @asynccontextmanager

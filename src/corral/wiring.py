@@ -69,6 +69,8 @@ class Room:
     """Where the room fires schedules itself."""
     tags_queues: bool = False
     """Does a hash tag around a queue's name put all of its keys into one slot of a cluster?"""
+    promote_ms: int | None = None
+    """How often this room's workers look for what has become due, where the contract says so."""
     check: Callable[[JobOptions, int], None] = lambda options, now: None
     """(options, ms now): refuses what only this room can tell to be wrong."""
     desk: Callable[[Place], Desk] | None = None
@@ -133,6 +135,7 @@ ROOMS: dict[str, Room] = {
         operator=BridgemqOperator,
         keeper=BridgemqKeeper,
         timekeeper=BridgemqOperator,
+        promote_ms=bridgemq.PROMOTE_MS,
         check=check_bridgemq_options,
         gauges=lambda place: BridgemqInspector(place).gauges(),
         queues=bridgemq_queues,

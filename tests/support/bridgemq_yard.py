@@ -45,6 +45,7 @@ class Yard:
                 "heartbeat_ms",
                 "result_s",
                 "max_events",
+                "scan",
             )
             if name in profile
         }

@@ -117,7 +117,7 @@ class StrangerWorker(Stranger):
     def beat(self) -> None:
         self.client.set(self.key("workers", "heartbeat", self.id), now_ms(), ex=30)
 
-    def claim(self, lock_s: int = 30) -> dict[str, Any] | None:
+    def claim(self, lock_s: int = 30, *more: int) -> dict[str, Any] | None:
         """The job's JSON, read; None where nothing fits."""
         raw = self.script(
             "claim_job",
@@ -125,7 +125,7 @@ class StrangerWorker(Stranger):
             [
                 self.id, json.dumps([self.stack]), json.dumps(self.capabilities), json.dumps([self.region]),
                 now_ms(), lock_s, self.key("jobs", "data", ""), self.key("jobs", "lock", ""),
-                self.key("ratelimit", "concurrent", ""),
+                self.key("ratelimit", "concurrent", ""), *more,
             ],
         )  # fmt: skip
         return None if raw is None else json.loads(raw)

@@ -9,6 +9,7 @@ import pytest
 
 from corral.core.outcome import Completed, Released, Retry
 from corral.core.ports import Why
+from corral.errors import InvalidOptions
 from corral.store.connect import Store
 from corral.wire.bridgemq.broker import BridgemqBroker
 from corral.wire.bridgemq.idling import Mark
@@ -170,6 +171,17 @@ async def test_a_call_looks_at_no_more_than_its_two_windows(yard: Yard):
     looks = keys_read(yard) - before
     assert looks <= 50 * (200 + BESIDES)
     assert looks >= 50 * 100, "each call goes on where the last one stopped"
+
+
+async def test_how_many_jobs_of_others_a_call_looks_at_is_the_workers_to_say(yard: Yard):
+    fill(yard, 1000, matching={499: "mine"})
+    broker = yard.broker(scan=10)
+    before = keys_read(yard)
+    calls, job_id = await calls_until_claimed(broker)
+    assert (calls, job_id) == (49, "mine"), "ten at the head, and ten more with each call"
+    assert keys_read(yard) - before <= calls * (20 + BESIDES)
+    with pytest.raises(InvalidOptions, match="scan=1001 is not a whole number from 1 to 1000"):
+        yard.broker(scan=1001)
 
 
 async def test_a_head_that_did_not_change_is_not_looked_at_again(yard: Yard):

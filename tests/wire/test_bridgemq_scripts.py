@@ -104,6 +104,14 @@ def test_claim_job_looks_at_the_first_hundred(producer, worker):
     assert worker.claim()["id"] == "mine"
 
 
+def test_claim_job_looks_at_as_many_as_it_is_told_to(producer, worker):
+    for n in range(150):
+        producer.dispatch(f"other-{n}", target={"server": "other"})
+    producer.dispatch("mine")
+    assert worker.claim(30, 150) is None
+    assert worker.claim(30, 151)["id"] == "mine"
+
+
 def test_claim_job_passes_over_a_job_that_is_locked(client, producer, worker):
     producer.dispatch("j1")
     producer.dispatch("j2")

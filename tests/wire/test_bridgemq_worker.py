@@ -1,6 +1,7 @@
 """The one worker runtime in this room: handlers, retries, routing, limits, schedules, as users have them."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -104,6 +105,28 @@ async def test_a_delayed_job_of_an_idle_queue_runs_when_it_is_due(app: Corral):
         done = await ended(later.queue, (await later.add(delay=200)).id)
     assert done.started_at is not None
     assert done.started_at - done.created_at >= 200
+
+
+@pytest.mark.parametrize(("options", "within"), [({}, 1.5), ({"promote_ms": 100}, 0.6)])
+async def test_what_becomes_due_while_all_hands_are_full_waits_for_a_stranger_within_a_second(
+    app: Corral, server: Server, options: dict[str, int], within: float
+):
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    @app.job("long")
+    async def long(job):
+        begun.set()
+        await may_end.wait()
+
+    with server.connect() as client:
+        async with working(app, concurrency=1, **options):
+            await long.add()
+            await begun.wait()
+            await long.add(delay=200)
+            added = time.monotonic()
+            assert await becomes_true(lambda: client.llen("bridge:jobs:waiting") == 1)
+            assert time.monotonic() - added < within + 0.5, "half a second for a busy machine"
+            may_end.set()
 
 
 async def test_a_schedule_fires_while_a_worker_works(app: Corral):

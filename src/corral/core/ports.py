@@ -78,6 +78,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     max_stalls: int = 1
     """How often a job may be found abandoned before it ends."""
     recover_ms: int = 30_000
+    promote_ms: int | None = None
+    """Between two looks for jobs that have become due, where no turn looks; None: as the room does."""
     limit: Limit | None = None
     keep_completed: Keep | None = None
     keep_dead: Keep | None = None

@@ -148,10 +148,11 @@ class Worker:
         )
 
     def _new_loops(self, broker: Broker) -> list[Loop]:
-        every = self.profile.recover_ms / 1000
+        every, promote_ms = self.profile.recover_ms / 1000, self.profile.promote_ms
+        promote = PROMOTE_EVERY_S if promote_ms is None else promote_ms / 1000
         return [
             Recoverer(broker, self._turns.adopt, every=every, queue=self.queue, metrics=self._metrics),
-            Promoter(broker, every=PROMOTE_EVERY_S, queue=self.queue, metrics=self._metrics),
+            Promoter(broker, every=promote, queue=self.queue, metrics=self._metrics),
         ]
 
     async def run(self) -> None:

@@ -5,6 +5,8 @@ from corral.core.capability import Capability
 NAME = "bridgemq"
 DEFAULT_QUEUE = "default"
 DEFAULT_NAMESPACE = "bridge"
+PROMOTE_MS = 1000
+"""The document's scheduler looks every second."""
 CAPABILITIES: frozenset[Capability] = frozenset(
     {
         Capability.DELAY,

@@ -64,6 +64,7 @@ class BridgemqBroker:
         self._cursor: bytes = b""
         """How far the waiting jobs were looked at; only the server reads it (lua/parts/scanning.lua)."""
         self._beaten_at: int | None = None
+        self._swept_at: int | None = None
         self._scheduler = Scheduler(place, self._keys, self._settings)
         self._idling = Idling(place, self._keys, self._scheduler.once)
 
@@ -118,7 +119,7 @@ class BridgemqBroker:
             [*self._keys.fixed, *self._keys.fences(row.id for row in rows), self._keys.trip(self._id)],
             (*start, self._place.queue, pack(rows), want, self._trips, self._place.profile.lock_ms,
              self._settings.heartbeat_ms if is_beating else "", self._metadata(now) if is_beating else "",
-             self._skills, self._cursor, self._settings.result_s),
+             self._skills, self._cursor, self._settings.result_s, self._settings.scan),
         )  # fmt: skip
         if want > 0:
             self._unanswered = None
@@ -166,7 +167,10 @@ class BridgemqBroker:
         if fired is None:
             return moved
         # the leader looks for dead workers more often than the others do
-        await self._sweep()
+        now = self._place.clock()
+        if self._swept_at is None or abs(now - self._swept_at) >= self._settings.sweep_every_ms:
+            self._swept_at = now
+            await self._sweep()
         await self._scheduler.audit()
         return moved + fired
 

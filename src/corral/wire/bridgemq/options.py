@@ -18,6 +18,8 @@ from corral.wire.bridgemq.keys import check_server_id
 DAY_S = 86_400
 MOST_S = 2_147_483_647
 MOST_LIMIT = 2**31
+MOST = {"heartbeat_ms": MOST_S, "result_s": MOST_S, "max_events": MOST_S, "scan": 1000}
+"""What a worker's profile may say besides who it is, each from 1 on."""
 RATES = {"concurrent": "maxConcurrent", "per_minute": "maxPerMinute"}
 """Our words for the two limits, and the wire's."""
 READ_AS = {"maxConcurrent": "concurrent", "maxPerMinute": "per_minute", "perMinute": "per_minute"}
@@ -134,6 +136,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     result_s: int = DAY_S
     max_events: int = 10_000
     """About how many entries the event stream keeps."""
+    scan: int = 100
+    """Jobs of others that a claim looks at, in each of its two places."""
 
     @staticmethod
     def of(profile: Profile) -> "Settings":
@@ -145,13 +149,18 @@ class Settings(Struct, frozen=True, kw_only=True):
             extra.get("capabilities") or (),
             extra.get("region") or (),
         )
-        given = {name: extra[name] for name in ("heartbeat_ms", "result_s", "max_events") if name in extra}
+        given = {name: extra[name] for name in MOST if name in extra}
         for name, value in given.items():
-            if type(value) is not int or not 1 <= value <= MOST_S:
-                raise InvalidOptions(f"{name}={value!r} is not a whole number from 1 to {MOST_S}")
+            if type(value) is not int or not 1 <= value <= MOST[name]:
+                raise InvalidOptions(f"{name}={value!r} is not a whole number from 1 to {MOST[name]}")
         return Settings(identity=identity, **given)
 
     @property
     def beat_every_ms(self) -> int:
         """How often a living worker says so."""
         return self.heartbeat_ms // 3
+
+    @property
+    def sweep_every_ms(self) -> int:
+        """How often the leader looks for dead workers."""
+        return self.heartbeat_ms // 6

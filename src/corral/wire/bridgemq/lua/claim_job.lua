@@ -2,10 +2,11 @@
 -- KEYS[1]  waiting   KEYS[2] active   KEYS[3] paused queues
 -- ARGV[1]  worker id   ARGV[2] stack, JSON array   ARGV[3] capabilities, JSON array   ARGV[4] region, JSON array
 -- ARGV[5]  now ms   ARGV[6] lock s   ARGV[7] "…:jobs:data:"   ARGV[8] "…:jobs:lock:"   ARGV[9] "…:ratelimit:concurrent:"
+-- ARGV[10] may be left out: how many jobs to look at (100)
 -- Returns  the job's JSON, or nil
 -- use document
 -- use taking
-local WINDOW, RESULT_S = 100, 86400
+local WINDOW, RESULT_S = positive(tonumber(ARGV[10])) or 100, 86400
 local refused = name_from(ARGV[7], "data:")
 if refused then return refused end
 WAITING, ACTIVE, PAUSED = KEYS[1], KEYS[2], KEYS[3]

@@ -3,7 +3,7 @@
 -- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue   ARGV[5] msgpack [settlement row, …] (parts/settling)
 -- ARGV[6]  want   ARGV[7] number of this trip   ARGV[8] lock ms   ARGV[9] heartbeat ms, or ""   ARGV[10] metadata
 -- ARGV[11] msgpack [stack, capabilities, region] of the worker   ARGV[12] cursor (parts/scanning), or ""
--- ARGV[13] result s
+-- ARGV[13] result s   ARGV[14] jobs of others to look at in each place
 -- Returns  [0 | code | fault text, …], [claimed row, …], why, until ms or 0, cursor, empty | more | others
 --          a claimed row is [id, JSON, attempts since, fence, failure]
 -- use names
@@ -48,7 +48,7 @@ if call("SISMEMBER", PAUSED, queue) == 1 then return answer({}, "paused", 0, "",
 
 local skills = cmsgpack.unpack(ARGV[11])
 local search = {
-  want = want, queue = queue, lock_ms = ARGV[8], result_s = result_s, cursor = restore(ARGV[12]),
+  want = want, queue = queue, window = tonumber(ARGV[14]), lock_ms = ARGV[8], result_s = result_s, cursor = restore(ARGV[12]),
   worker = {server = SPEAKER, stack = owned(skills[1]), capabilities = owned(skills[2]), region = owned(skills[3])},
 }
 local is_end = scan(search)

@@ -2,6 +2,7 @@
 -- KEYS[1]  waiting   KEYS[2] active   KEYS[3] paused queues
 -- ARGV[1]  worker id   ARGV[2] stack, JSON array   ARGV[3] capabilities, JSON array   ARGV[4] region, JSON array
 -- ARGV[5]  now ms   ARGV[6] lock s   ARGV[7] "…:jobs:data:"   ARGV[8] "…:jobs:lock:"   ARGV[9] "…:ratelimit:concurrent:"
+-- ARGV[10] may be left out: how many jobs to look at (100)
 -- Returns  the job's JSON, or nil
 -- The same names for the document's own scripts, worked out from the keys a foreign client gives.
 -- `given` is one of its key names or prefixes, `ending` what it ends in after "…jobs:".
@@ -319,7 +320,7 @@ local function take(id, job, lock_ms, kind)
   return fence
 end
 
-local WINDOW, RESULT_S = 100, 86400
+local WINDOW, RESULT_S = positive(tonumber(ARGV[10])) or 100, 86400
 local refused = name_from(ARGV[7], "data:")
 if refused then return refused end
 WAITING, ACTIVE, PAUSED = KEYS[1], KEYS[2], KEYS[3]

@@ -1,10 +1,9 @@
--- Find the first jobs in waiting that a worker may have. Each call looks at the head, until 100 there did not fit,
--- and then at the next 100 behind a cursor, so that a match behind others' jobs is found after so many calls and
--- no call looks at more than it may. What lies in front of the cursor was looked at before and does not fit.
+-- Find the first jobs in waiting that a worker may have. Each call looks at the head, until a window of jobs there
+-- did not fit, and then at the next window behind a cursor, so that a match behind others' jobs is found after so
+-- many calls and no call looks at more than it may. What lies in front of the cursor does not fit: it was looked at.
 -- A cursor is [index, [[id, index], …] seen before it, how many at the head did not fit, their digest,
 --              [[type, concurrent, per minute], …] that were limited, look again at ms, calls at the end]
 -- use taking
-local WINDOW = 100
 local MOST_BYTES = 4194304 -- of JSON looked at in each of the two places, and brought in all
 local MOST_LIMITED = 32
 local CALLS_AT_END = 50
@@ -120,16 +119,16 @@ local function fetch(search, ids, first, kept, looked, bytes)
   return call("MGET", unpack(names))
 end
 
--- Look at ids from `start` on until WINDOW of them stay; which stay, where the others are, and was that the end.
+-- Look at ids from `start` on until a window of them stay; which stay, where the others are, and was that the end.
 local function look(search, start)
   local kept, gone, looked, bytes = {}, {}, 0, search.bytes
   local is_end = false
-  while not is_end and #kept < WINDOW and not is_filled(search) and search.bytes - bytes < MOST_BYTES do
-    local ids = call("LRANGE", WAITING, start + looked, start + looked + WINDOW - 1)
-    is_end = #ids < WINDOW
+  while not is_end and #kept < search.window and not is_filled(search) and search.bytes - bytes < MOST_BYTES do
+    local ids = call("LRANGE", WAITING, start + looked, start + looked + search.window - 1)
+    is_end = #ids < search.window
     local raws, at = {}, 0
     for i, id in ipairs(ids) do
-      if #kept >= WINDOW or is_filled(search) or search.bytes - bytes >= MOST_BYTES then
+      if #kept >= search.window or is_filled(search) or search.bytes - bytes >= MOST_BYTES then
         is_end = false
         break
       end
