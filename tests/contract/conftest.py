@@ -25,8 +25,9 @@ def now_ms() -> int:
 class House:
     """One room on one empty server, with as many workers as a test wants."""
 
-    def __init__(self, room: Room, store: Store) -> None:
+    def __init__(self, room: Room, store: Store, namespace: str | None = None) -> None:
         self.room = room
+        self.namespace = room.default_namespace if namespace is None else namespace
         self.store = store
         self.queue = room.default_queue
         self.job_name = JOB_NAMES[room.name]
@@ -40,7 +41,7 @@ class House:
         return Place(
             self.store,
             self.queue,
-            self.room.default_namespace,
+            self.namespace,
             self.clock,
             Profile(name=worker, **{"lock_ms": 30_000, "recover_ms": 20, **profile}),
         )

@@ -9,7 +9,8 @@ from corral.core.outcome import Completed, Dead, Retry
 from corral.core.pages import EventColumns
 from tests.contract.conftest import House, settle
 
-EVENT_KEYS = {"bullmq": "bull:default:events", "streams": "jobs:events", "bridgemq": "bridge:events"}
+EVENT_KEYS = {"bullmq": "{0}:{1}:events", "streams": "{0}:jobs:events", "bridgemq": "{0}:events"}
+"""By namespace and queue."""
 AWKWARD = b'{"big":130775545883395173,"list":[],"object":{},"text":"\\u2028 \xc3\xbc \xf0\x9f\x90\x8e"}'
 
 
@@ -86,7 +87,7 @@ async def test_a_log_that_is_not_there_is_an_empty_page(house: House):
 
 async def test_a_strangers_entry_is_read_as_it_stands(house: House, server):
     await live(house)
-    key = EVENT_KEYS[house.room.name]
+    key = EVENT_KEYS[house.room.name].format(house.namespace, house.queue).removeprefix(":")
     with server.connect() as client:
         bad = b"\xc3\x28"
         client.xadd(key, {"event": b"\xff\xfe", "type": b"\xff", "jobId": bad, "returnvalue": "{no json"})

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import redis.asyncio as redis
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.sentinel import Sentinel
 
 from corral.bullmq import Queue, QueueEvents, Worker
 from corral.bullmq.connection import address_of
@@ -38,6 +40,31 @@ from tests.support.servers import Server
 )
 def test_a_connection_is_read_as_an_address(given: Any, url: str) -> None:
     assert address_of(given) == url
+
+
+def test_a_client_that_asks_sentinels_is_read_as_their_address() -> None:
+    watching = {"username": "w", "password": "x", "socket_timeout": 1}
+    sentinel = Sentinel([("a", 26379), ("b", 26380)], sentinel_kwargs=watching)
+    client = sentinel.master_for("shop", db=2, password="p/w", socket_timeout=None)
+    assert address_of(client) == (
+        "redis+sentinel://:p%2Fw@a:26379,b:26380/shop/2?sentinel_username=w&sentinel_password=x"
+    )
+    safe = Sentinel([("a", 1)]).master_for("shop", ssl=True, ssl_ca_certs="/etc/ca.pem", socket_timeout=None)
+    assert address_of(safe).startswith("rediss+sentinel://a:1/shop/0?")
+    assert "ssl_ca_certs=%2Fetc%2Fca.pem" in address_of(safe)
+    with pytest.raises(InvalidOptions, match=r"give sentinel\.master_for\('shop'\)"):
+        address_of(sentinel.slave_for("shop"))
+    with pytest.raises(InvalidOptions, match=r"which service is meant.*redis\+sentinel://"):
+        address_of(sentinel)  # type: ignore[arg-type]
+
+
+def test_a_client_of_a_cluster_is_read_as_its_address() -> None:
+    nodes = [ClusterNode("a", 7000), ClusterNode("b", 7001)]
+    client = RedisCluster(startup_nodes=nodes, username="me", password="x", socket_timeout=None)
+    assert address_of(client).startswith("redis+cluster://me:x@a:7000,b:7001")
+    safe = RedisCluster(host="a", port=7000, ssl=True, ssl_ca_certs="/etc/ca.pem")
+    assert address_of(safe).startswith("rediss+cluster://a:7000?")
+    assert "ssl_ca_certs=%2Fetc%2Fca.pem" in address_of(safe)
 
 
 def test_tls_of_a_client_is_kept() -> None:

@@ -70,6 +70,12 @@ def redis_server_binary() -> str | None:
     return shutil.which("redis-server")
 
 
+def redis6_binary() -> str | None:
+    """Redis 6.2 as a package has it; `make` puts it under .make/redis6."""
+    folder = Path(__file__).resolve().parents[2] / ".make" / "redis6"
+    return shutil.which("redis-server", path=folder / "bin")
+
+
 def start_valkey(*options: str, binary: str | None = None, port: int | None = None) -> Server:
     """A server that keeps nothing on disk, ready to answer (or to say that it is loading)."""
     for _ in range(1 if port else 3):

@@ -1,0 +1,47 @@
+"""Each kind of server in turn, and on it every room as the contract suite sees it."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from corral.store.connect import Store
+from corral.wiring import ROOMS
+from tests.contract.conftest import House
+from tests.servers.matrix.kinds import HERE, Kind, Served
+
+
+def _named(kind: Kind) -> object:
+    # one process of pytest starts each kind, not every one
+    return pytest.param(kind, id=kind.name, marks=pytest.mark.xdist_group(kind.name))
+
+
+@pytest.fixture(scope="session", params=map(_named, HERE))
+def running(request: pytest.FixtureRequest) -> Iterator[Served]:
+    """A server of one kind."""
+    with request.param.start() as served:
+        yield served
+
+
+@pytest.fixture
+def served(running: Served) -> Served:
+    """That server, emptied."""
+    running.flush()
+    return running
+
+
+@pytest.fixture
+def server(served: Served) -> Served:
+    """In place of the usual Valkey."""
+    return served
+
+
+@pytest.fixture(params=list(ROOMS))
+async def house(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[House]:
+    """In place of the contract suite's own."""
+    store = Store(served.url)
+    house = House(ROOMS[request.param], store, served.namespaces.get(request.param))
+    if served.queue and request.param == "bullmq":
+        house.queue = served.queue
+    yield house
+    await house.close()
+    await store.close()

@@ -1,0 +1,157 @@
+"""Every kind of server that Corral is meant to run on, besides the one that all other tests use."""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import redis
+
+from tests.support.cluster import cluster_of
+from tests.support.sentinel import sentinels_of
+from tests.support.servers import Server, free_port, redis6_binary, redis_server_binary, start_valkey
+from tests.support.tls import make_certificates
+
+ROOT = Path(__file__).resolve().parents[3]
+ACL_PAGE = ROOT / "docs" / "how-to" / "acl.md"
+
+
+@dataclass
+class Served:
+    """A running server of some kind: its address, and a way to look behind it."""
+
+    url: str
+    connect: Callable[[], Any]
+    """A plain client that may do everything."""
+    namespaces: dict[str, str] = field(default_factory=dict)
+    """Those of rooms that cannot have their usual ones there."""
+    queue: str | None = None
+    """What a queue is called there where the usual name will not do."""
+
+    def flush(self) -> None:
+        with self.connect() as client:
+            client.flushall()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of server, how one is started, and what is missing where it cannot be."""
+
+    name: str
+    start: Callable[[], AbstractContextManager[Served]]
+    missing: str | None = None
+
+
+@contextmanager
+def _plain(*options: str, binary: str | None = None) -> Iterator[Server]:
+    server = start_valkey(*options, binary=binary)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def _by_binary(binary: str | None) -> Iterator[Served]:
+    with _plain(binary=binary) as server:
+        yield Served(server.url, server.connect)
+
+
+@contextmanager
+def _unix_socket() -> Iterator[Served]:
+    with _plain("--unixsocket", "corral.sock", "--unixsocketperm", "700") as server:
+        yield Served(f"unix://{server.folder}/corral.sock", server.connect)
+
+
+@contextmanager
+def _password() -> Iterator[Served]:
+    with _plain() as server:
+        with server.connect() as client:
+            client.config_set("requirepass", "p@ss/word:1")
+
+        def connect() -> redis.Redis:
+            return redis.Redis(port=server.port, protocol=2, password="p@ss/word:1")
+
+        yield Served(f"redis://:p%40ss%2Fword%3A1@127.0.0.1:{server.port}", connect)
+
+
+def documented_rules() -> list[str]:
+    """The rules of a user that may do what Corral needs and nothing else, as the page gives them."""
+    [block] = re.findall(r"```text\nACL SETUSER corral (.*?)```", ACL_PAGE.read_text(), re.DOTALL)
+    return block.replace("\\\n", " ").split()
+
+
+@contextmanager
+def _narrow_user() -> Iterator[Served]:
+    with _plain() as server:
+        with server.connect() as client:
+            client.execute_command("ACL", "SETUSER", "corral", *documented_rules())
+        yield Served(f"redis://corral:secret@127.0.0.1:{server.port}", server.connect)
+
+
+@contextmanager
+def _tls() -> Iterator[Served]:
+    """Whoever calls must show a certificate too; the plain port is for looking behind it."""
+    with _tls_server() as (server, port):
+        files = {
+            "ssl_ca_certs": server.folder / "authority.pem",
+            "ssl_certfile": server.folder / "client.pem",
+            "ssl_keyfile": server.folder / "client.key",
+        }
+        yield Served(f"rediss://127.0.0.1:{port}?{urlencode(files)}", server.connect)
+
+
+@contextmanager
+def _tls_server() -> Iterator[tuple[Server, int]]:
+    port = free_port()
+    with _plain(binary=redis_server_binary()) as server:
+        make_certificates(server.folder)
+        with server.connect() as client:
+            # one call: the files make sense together only
+            client.execute_command(
+                "CONFIG", "SET", "tls-port", port, "tls-auth-clients", "yes",
+                "tls-ca-cert-file", str(server.folder / "authority.pem"),
+                "tls-cert-file", str(server.folder / "server.pem"),
+                "tls-key-file", str(server.folder / "server.key"),
+            )  # fmt: skip
+        yield server, port
+
+
+@contextmanager
+def _cluster(binary: str | None = None) -> Iterator[Served]:
+    with cluster_of(3, binary) as cluster:
+        first = cluster.nodes[0].port
+
+        def connect() -> redis.RedisCluster:
+            return redis.RedisCluster(host="127.0.0.1", port=first, protocol=2)
+
+        yield Served(
+            cluster.url, connect, namespaces={"bridgemq": "{bridge}", "streams": "{shop}"}, queue="{default}"
+        )
+
+
+@contextmanager
+def _sentinel() -> Iterator[Served]:
+    with sentinels_of() as service:
+        yield Served(service.url, service.data[0].connect)
+
+
+_NO_DEBIAN = None if redis_server_binary() else "redis-server is not installed"
+_NO_OPENSSL = None if shutil.which("openssl") else "openssl is not installed"
+_NO_REDIS6 = None if redis6_binary() else "Redis 6.2 could not be fetched"
+
+KINDS = [
+    Kind("redis-6.2", lambda: _by_binary(redis6_binary()), _NO_REDIS6),
+    Kind("redis-7", lambda: _by_binary(redis_server_binary()), _NO_DEBIAN),
+    Kind("unix-socket", _unix_socket),
+    Kind("password", _password),
+    Kind("narrow-user", _narrow_user),
+    Kind("tls", _tls, _NO_DEBIAN or _NO_OPENSSL),
+    Kind("cluster", _cluster),
+    Kind("sentinel", _sentinel),
+]
+HERE = [kind for kind in KINDS if kind.missing is None]

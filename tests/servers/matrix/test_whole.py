@@ -1,0 +1,9 @@
+"""The whole contract suite on every kind of server."""
+
+import pytest
+
+from tests.contract.test_bulk import *  # noqa: F403
+from tests.contract.test_census import *  # noqa: F403
+from tests.contract.test_contract import *  # noqa: F403
+
+pytestmark = pytest.mark.faults
