@@ -16,7 +16,7 @@ def where(ranch: Ranch, queue: str | None = None) -> Where:
 
 def brought_up(spark: Any, lake: Lake, ranch: Ranch, queue: str | None = None, **options: Any) -> Ran:
     """Run the lake to the present end of a ranch's events."""
-    return run(spark, lake, where(ranch, queue), RunOptions(**options))
+    return run(spark, lake, [where(ranch, queue)], RunOptions(**options))
 
 
 def plain_ids(spark: Any, lake: Lake) -> list[str]:
@@ -34,4 +34,4 @@ def leftovers(lake: Lake) -> list[Path]:
 
 def filed(spark: Any, lake: Lake, ranch: Ranch, **options: Any) -> None:
     """Bring bronze alone up to the present end of a ranch's events."""
-    file_events(spark, lake, where(ranch), **options)
+    file_events(spark, lake, [where(ranch)], **options)

@@ -113,7 +113,7 @@ def test_days_that_are_old_leave_and_a_replay_does_not_bring_them_back(spark, bu
 
 def test_a_batch_that_was_broken_off_leaves_nothing_behind(spark, bull: Ranch, lake: Lake):
     bull.add(2)
-    prepare(lake, where(bull))
+    prepare(lake, [where(bull)])
     half = lake.work / "batch-half" / "date=2025-01-31"
     half.mkdir(parents=True)
     (half / "part.parquet").write_bytes(b"half a file")
@@ -158,7 +158,7 @@ def test_a_folder_with_other_things_in_it_is_no_lake(bull: Ranch, lake: Lake):
     lake.root.mkdir()
     (lake.root / "photos").mkdir()
     with pytest.raises(InvalidOptions, match="is no lake"):
-        prepare(lake, where(bull))
+        prepare(lake, [where(bull)])
     assert not lake.exists
 
 

@@ -6,6 +6,7 @@ import typer
 
 from corral import __version__
 from corral.cli import (
+    audits,
     bench,
     cron,
     demo,
@@ -14,6 +15,7 @@ from corral.cli import (
     events,
     gateway,
     jobs,
+    lake,
     queues,
     staff,
     tailing,
@@ -36,6 +38,7 @@ job_group = typer.Typer(help="Look at jobs, and act on them.", no_args_is_help=T
 dlq_group = typer.Typer(help="Jobs that ended dead: look, run again, let go.", no_args_is_help=True)
 cron_group = typer.Typer(help="Jobs that come by themselves.", no_args_is_help=True)
 event_group = typer.Typer(help="Follow what happens.", no_args_is_help=True)
+lake_group = typer.Typer(help="A history of jobs in files: keep it, audit it.", no_args_is_help=True)
 
 root.command("demo")(demo.command)
 root.command("worker")(workers.command)
@@ -76,6 +79,10 @@ root.command(
 )(bench.command)
 root.add_typer(event_group, name="events")
 event_group.command("tail")(events.tail)
+root.add_typer(lake_group, name="lake")
+lake_group.command("run")(lake.run)
+lake_group.command("audit")(audits.audit)
+lake_group.command("backfill")(lake.backfill)
 
 
 def _say_version(is_asked: bool) -> None:

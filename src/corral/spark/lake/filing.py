@@ -3,10 +3,10 @@
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pyspark.errors import PySparkException
@@ -52,23 +52,46 @@ def silent(progress: Progress) -> None:
 
 
 def file_events(
-    spark: "SparkSession", lake: Lake, where: Where, batch_events: int = BATCH_EVENTS, tell: Tell = silent
+    spark: "SparkSession",
+    lake: Lake,
+    places: Sequence[Where],
+    batch_events: int = BATCH_EVENTS,
+    tell: Tell = silent,
 ) -> None:
-    """Bring bronze alone to the present end of the events.
+    """Bring bronze alone to the present end of the events of these places.
 
-    >>> file_events(spark, Lake("history"), where)                                   # doctest: +SKIP
+    >>> file_events(spark, Lake("history"), [where])                                 # doctest: +SKIP
     """
     with lake.alone(), in_utc(spark):
-        prepare(lake, where)
-        with filing(spark, lake, where, batch_events) as query:
-            follow(query, tell)
+        prepare(lake, places)
+        with filing(spark, lake, places, batch_events) as queries:
+            follow(queries, tell)
 
 
 @contextmanager
 def filing(
-    spark: "SparkSession", lake: Lake, where: Where, batch_events: int, every_s: float | None = None
-) -> Iterator["StreamingQuery"]:
-    """The query, started; it ends by itself at the present, or looks again `every_s` seconds."""
+    spark: "SparkSession",
+    lake: Lake,
+    places: Sequence[Where],
+    batch_events: int,
+    every_s: float | None = None,
+) -> Iterator[list["StreamingQuery"]]:
+    """A query for each place, started; they end by themselves at the present, or look again `every_s`."""
+    queries: list[StreamingQuery] = []
+    try:
+        for where in places:
+            queries.append(_start(spark, lake, where, batch_events, every_s))
+        yield queries
+    except PySparkException as error:
+        raise LakeFailed(f"the lake {lake.path} was not brought up to date: {_cause(error)}") from error
+    finally:
+        for query in queries:
+            query.stop()
+
+
+def _start(
+    spark: "SparkSession", lake: Lake, where: Where, batch_events: int, every_s: float | None
+) -> "StreamingQuery":
     source = source_name(where)
     checkpoint = lake.checkpoint(source)
     # a query that has lost its notes goes on where bronze says it was
@@ -80,37 +103,52 @@ def filing(
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{every_s} seconds")
-    query = writer.foreachBatch(BronzeSink(lake, source)).start()
-    try:
-        yield query
-    except PySparkException as error:
-        raise LakeFailed(f"the lake {lake.path} was not brought up to date: {_cause(error)}") from error
-    finally:
-        query.stop()
+    return writer.foreachBatch(BronzeSink(lake, source)).start()
 
 
 def follow(
-    query: "StreamingQuery",
+    queries: Sequence["StreamingQuery"],
     tell: Tell = silent,
     should_stop: Callable[[], bool] = lambda: False,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
-    """Stay until the query has read what there is, or a stop is asked for and its batch is done."""
-    read, last = 0, -1
+    """Stay until the queries have read what there is, or a stop is asked for and their batches are done."""
+    seen = [_Seen() for _ in queries]
     tell(Progress("reading events"))
-    while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type]
-        progress = query.lastProgress
-        if progress is not None and progress["batchId"] > last:
-            last = progress["batchId"]
-            read += progress["numInputRows"]
-            tell(Progress("reading events", read, sum(lag_of(progress["sources"]).values())))
+    while True:
+        have_ended = [query.awaitTermination(LOOK_S / len(queries)) for query in queries]  # type: ignore[arg-type]
+        news = [one.look(query) for one, query in zip(seen, queries, strict=True)]
+        if any(news):
+            read, behind = sum(one.read for one in seen), sum(one.behind for one in seen)
+            tell(Progress("reading events", read, behind))
+        if all(have_ended):
+            return
         if should_stop():
-            _let_finish(query)
+            for query in queries:
+                _let_finish(query)
             return
         meanwhile()
 
 
-def prepare(lake: Lake, where: Where) -> None:
+@dataclass
+class _Seen:
+    """What a query has told of its progress so far."""
+
+    read: int = 0
+    behind: int = 0
+    batch: int = -1
+
+    def look(self, query: "StreamingQuery") -> bool:
+        """Is there news?"""
+        news = [progress for progress in query.recentProgress if progress["batchId"] > self.batch]
+        for progress in news:
+            self.batch = progress["batchId"]
+            self.read += progress["numInputRows"]
+            self.behind = sum(lag_of(progress["sources"]).values())
+        return bool(news)
+
+
+def prepare(lake: Lake, places: Sequence[Where]) -> None:
     """A folder that is a lake, with nothing in it that a killed run has left half done."""
     is_strange = (
         lake.root.exists()
@@ -123,10 +161,13 @@ def prepare(lake: Lake, where: Where) -> None:
         )
     shutil.rmtree(lake.work, ignore_errors=True)
     lake.work.mkdir(parents=True)
-    sources = lake.settings().get("sources", {})
-    known = {"room": where.room_name, "namespace": where.namespace, "queue": where.queue}
-    if sources.get(source_name(where)) != known:
-        write_json(lake.settings_file, {"layout": 1, "sources": {**sources, source_name(where): known}})
+    before: dict[str, Any] = lake.settings().get("sources", {})
+    sources = before | {
+        source_name(where): {"room": where.room_name, "namespace": where.namespace, "queue": where.queue}
+        for where in places
+    }
+    if sources != before:
+        write_json(lake.settings_file, {"layout": 1, "sources": sources})
 
 
 @contextmanager

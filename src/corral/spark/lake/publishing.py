@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from corral.core.shown import shown
@@ -21,8 +22,9 @@ def check_format(spark: "SparkSession", lake: Lake, form: str) -> None:
     probe = lake.work / f"probe-{uuid4().hex}"
     try:
         spark.range(1).write.format(form).save(str(probe))
-    except PySparkException as error:
-        why = str(error).strip().splitlines()[0]
+    except (PySparkException, Py4JError) as error:
+        told = [line for line in str(error).splitlines() if "[" in line and "]" in line]
+        why = told[0].strip(" :") if told else type(error).__name__
         raise InvalidOptions(
             f"this Spark cannot write the format {shown(form)} ({why}); give it the format's jars, such as "
             f"spark.jars.packages=io.delta:delta-spark_2.13:…, or leave --format out for Parquet"

@@ -1,7 +1,7 @@
 """A run of the lake: new events into bronze, then silver and gold, once or until it is told to stop."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
@@ -58,24 +58,24 @@ class Ran:
 def run(
     spark: "SparkSession",
     lake: Lake,
-    where: Where,
+    places: Sequence[Where],
     options: RunOptions | None = None,
     tell: Tell = silent,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Ran:
-    """Bring a lake up to date with the events of a room; what that took.
+    """Bring a lake up to date with the events of these places; what that took.
 
-    >>> run(spark, Lake("history"), where).events                                    # doctest: +SKIP
+    >>> run(spark, Lake("history"), [where]).events                                    # doctest: +SKIP
     """
     options = options or RunOptions()
     with lake.alone(), in_utc(spark):
-        prepare(lake, where)
+        prepare(lake, places)
         if options.format != PARQUET:
             check_format(spark, lake, options.format)
         renewing = _Renewing(spark, lake, options, tell)
         every_s = options.every_s if options.is_continuous else None
-        with filing(spark, lake, where, options.batch_events, every_s) as query:
-            follow(query, tell, should_stop, renewing.now_and_then)
+        with filing(spark, lake, places, options.batch_events, every_s) as queries:
+            follow(queries, tell, should_stop, renewing.now_and_then)
         renewing.once()
         gaps = bronze.missing(spark, lake)
         return replace(

@@ -1,0 +1,180 @@
+"""`corral lake audit`: has every job one end, or one state? And two queues side by side."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from corral.cli import sparks
+from corral.cli.lake import ConfOption, MasterOption, QueueOption, places_of
+from corral.cli.screen import Screen
+from corral.cli.session import FAILED, Here, at_server
+from corral.errors import InvalidOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from corral.spark.lake.audit import Audit
+    from corral.spark.lake.compare import Comparison
+    from corral.spark.lake.layout import Lake
+    from corral.spark.options import Where
+
+UNPROVABLE = 4
+"""Nothing is wrong as far as can be told, and not all can be told: events were gone before they were read."""
+
+
+@at_server
+async def audit(
+    here: Here,
+    lake: Annotated[
+        str | None, typer.Argument(metavar="LAKE", help="The lake's folder; else the server's own events.")
+    ] = None,
+    queue: QueueOption = "*",
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="A B", help="Two queues, or prefix:queue, side by side instead."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only jobs added since, such as 2025-01-31T12:00Z.")
+    ] = None,
+    strangers: Annotated[
+        bool, typer.Option("--strangers", help="Clients that write no events add and work jobs here too.")
+    ] = False,
+    most: Annotated[int, typer.Option(min=1, help="Findings that are listed.")] = 100,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+) -> int | None:
+    """Hold jobs against their events: what is lost, doubled, orphaned or leaked."""
+    sparks.check_packages()
+    folder = _existing(lake)
+    moment = _moment(since)
+    places = await places_of(here, queue)
+
+    def work() -> int:
+        log = None if folder is None else folder.root / "_spark.log"
+        with sparks.started(master, sparks.settings(conf or []), log) as spark:
+            if compare is not None:
+                return _say_comparison(here.screen, _compared(spark, folder, places, compare, most))
+            options = {"since": moment, "has_strangers": strangers, "most": most}
+            audits = [_audited(here.screen, spark, folder, where, options) for where in places]
+            return _say_audits(here.screen, audits)
+
+    return await asyncio.to_thread(work)
+
+
+def _existing(lake: str | None) -> "Lake | None":
+    from corral.spark.lake.layout import Lake
+
+    if lake is None:
+        return None
+    found = Lake(lake)
+    if not found.exists:
+        raise InvalidOptions(f"there is no lake in {found.path}; make one: corral lake run {Path(lake)}")
+    return found
+
+
+def _moment(given: str | None) -> datetime | None:
+    if given is None:
+        return None
+    try:
+        at = datetime.fromisoformat(given)
+    except ValueError:
+        raise InvalidOptions(f"--since is {given!a}; use a time such as 2025-01-31T12:00:00Z") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _audited(
+    screen: Screen, spark: "SparkSession", folder: "Lake | None", where: "Where", options: dict[str, Any]
+) -> "Audit":
+    from corral.spark.lake.audit import audit_lake, audit_server
+    from corral.spark.lake.filing import file_events
+
+    with sparks.bar(screen, f"audit of room {where.room_name}") as tell:
+        if folder is None:
+            return audit_server(spark, where, **options)
+        catch_up: Callable[[], None] = partial(file_events, spark, folder, [where], tell=tell)
+        return audit_lake(spark, folder, where, catch_up, **options)
+
+
+def _say_audits(screen: Screen, audits: "Sequence[Audit]") -> int:
+    from corral.spark.lake.audit import Exit
+
+    for one in audits:
+        if screen.as_json:
+            screen.document(_document(one))
+            continue
+        for finding in one.findings:
+            screen.line(finding.sentence())
+        if one.omitted:
+            screen.line(f"… and {one.omitted:,} more; --most lists them")
+        screen.line(f"room {one.room}: {one.sentence()}")
+    codes = {one.exit_code for one in audits}
+    if Exit.WRONG in codes:
+        return FAILED
+    return UNPROVABLE if codes - {Exit.NOTHING_LOST} else 0
+
+
+def _document(audit: "Audit") -> dict[str, Any]:
+    return {
+        "room": audit.room,
+        "queues": list(audit.queues),
+        "counts": {str(verdict): count for verdict, count in audit.counts.items()},
+        "findings": [{**vars(finding), "verdict": str(finding.verdict)} for finding in audit.findings],
+        "omitted": audit.omitted,
+        "sentence": audit.sentence(),
+    }
+
+
+def _compared(
+    spark: "SparkSession",
+    folder: "Lake | None",
+    places: "Sequence[Where]",
+    pair: tuple[str, str],
+    most: int,
+) -> "Comparison":
+    from corral.spark.lake.compare import compare_lake, compare_servers
+
+    if folder is not None:
+        return compare_lake(spark, folder, *pair, most=most)
+    if len(places) > 1:
+        rooms = " and ".join(where.room_name for where in places)
+        raise InvalidOptions(f"jobs are in the rooms {rooms}; choose one with --room")
+    first, second = (_named(places[0], spelled) for spelled in pair)
+    return compare_servers(spark, first, second, most=most)
+
+
+def _named(where: "Where", spelled: str) -> "Where":
+    """`queue`, or `prefix:queue` for one under another prefix."""
+    prefix, separator, queue = spelled.rpartition(":")
+    return replace(where, queue=queue, namespace=prefix if separator else where.namespace)
+
+
+def _say_comparison(screen: Screen, comparison: "Comparison") -> int:
+    if screen.as_json:
+        screen.document(
+            {
+                "a": comparison.a,
+                "b": comparison.b,
+                "shared": comparison.shared,
+                "total": comparison.total,
+                "figures": [vars(figure) for figure in comparison.figures],
+                "differences": [vars(figure) for figure in comparison.differences],
+                "sentence": comparison.sentence(),
+            }
+        )
+        return comparison.exit_code
+    titles = ("", "", comparison.a, comparison.b)
+    for heading, figures in (("figures", comparison.figures), ("differences", comparison.differences)):
+        if figures:
+            screen.line(heading)
+            rows = [(one.subject, one.measure, one.a or "–", one.b or "–") for one in figures]
+            screen.table(titles, rows)
+    if comparison.omitted:
+        screen.line(f"… and {comparison.omitted:,} more; --most lists them")
+    screen.line(comparison.sentence())
+    return comparison.exit_code

@@ -1,0 +1,120 @@
+"""Spark for a command: started where it can be, told in one sentence where it cannot."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from corral.cli.screen import Screen
+from corral.errors import InvalidOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from corral.spark.lake.filing import Progress as LakeProgress
+
+NEEDED = ("pyspark", "pyarrow", "pandas")
+
+
+def check_packages() -> None:
+    """Refuse to go on without the packages that the extra `spark` brings."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise InvalidOptions(
+            f"the lake needs packages that are not here ({', '.join(missing)}); pip install 'corral[spark]'"
+        )
+
+
+def settings(words: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE` words as Spark's configuration.
+
+    >>> settings(["spark.driver.memory=4g"])
+    {'spark.driver.memory': '4g'}
+    """
+    found = {}
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator or not key.startswith("spark."):
+            raise InvalidOptions(f"--conf is {word!a}; use one such as spark.driver.memory=4g")
+        found[key] = value
+    return found
+
+
+@contextmanager
+def started(master: str | None, conf: Mapping[str, str], log: Path | None = None) -> "Iterator[SparkSession]":
+    """A session of its own; Spark's own words go to a file, and are shown by none of our commands."""
+    check_packages()
+    from corral.spark import session
+
+    spoken = log or Path(tempfile.gettempdir()) / f"corral-spark-{os.getpid()}.log"
+    spoken.parent.mkdir(parents=True, exist_ok=True)
+    with _errors_to(spoken):
+        spark = session(master, conf={"spark.log.level": "ERROR", **conf})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        if log is None:
+            spoken.unlink(missing_ok=True)
+
+
+@contextmanager
+def _errors_to(path: Path) -> Iterator[None]:
+    """What processes that are started meanwhile write to standard error goes to a file."""
+    kept = os.dup(2)
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.dup2(opened, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(opened)
+        os.close(kept)
+
+
+@contextmanager
+def bar(screen: Screen, title: str) -> "Iterator[Callable[[LakeProgress], None]]":
+    """Shows how far a run of the lake is: a bar at a terminal, a line for each part elsewhere."""
+    if screen.as_json:
+        yield lambda progress: None
+    elif not screen.out.is_terminal:
+        yield _lines(screen, title)
+    else:
+        with Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("events", markup=False),
+            TimeElapsedColumn(),
+            console=screen.out,
+        ) as progress:
+            yield _drawing(progress, progress.add_task(title, total=None), title)
+
+
+def _lines(screen: Screen, title: str) -> "Callable[[LakeProgress], None]":
+    said: list[str] = []
+
+    def show(progress: "LakeProgress") -> None:
+        line = f"{title}: {progress.doing}"
+        if progress.read:
+            line += f", {progress.read:,} events"
+        if progress.behind:
+            line += f", {progress.behind:,} to go"
+        if line not in said[-1:]:
+            said.append(line)
+            screen.line(line)
+
+    return show
+
+
+def _drawing(progress: Progress, task: TaskID, title: str) -> "Callable[[LakeProgress], None]":
+    def show(told: "LakeProgress") -> None:
+        known: dict[str, Any] = {"total": told.read + told.behind} if told.read else {}
+        progress.update(task, description=f"{title}: {told.doing}", completed=told.read, **known)
+
+    return show
