@@ -40,7 +40,7 @@ RUNNING = story((0, "added"), (3, "active"), job="4", worker="anna")
 RELEASED = story((0, "added"), (1, "active"), (2, "waiting"), (3, "active"), (4, "completed"), job="5")
 TWICE = story((0, "added"), (1, "active"), (2, "completed"), (60, "added"), (61, "active"), (62, "dead"),
               job="6")  # fmt: skip
-REVIVED = story((0, "added"), (1, "active"), (2, "dead"), (9, "waiting"), job="7")
+REVIVED = story((0, "added"), (1, "active"), (2, "dead"), (9, "waiting"), (9, "progress"), job="7")
 UNHEARD = story((0, "added"), (1, "active"), (2, "completed"), (70, "removed"), job="8")
 ALL = (PLAIN, RETRIED, STALLED, RUNNING, RELEASED, TWICE, REVIVED, UNHEARD)
 

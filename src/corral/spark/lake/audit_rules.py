@@ -19,8 +19,6 @@ from corral.spark.schema import GAP
 
 QUEUE = ("room", "queue")
 LIVING = (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE)
-OPENING = (EventKind.WAITING, EventKind.DELAYED, EventKind.ACTIVE, EventKind.RETRY, EventKind.STALLED)
-"""After these a job is alive, also one that had ended."""
 
 Cut = Mapping[tuple[str, str], str]
 """(room, queue) -> the id of the last event before the snapshot; a queue without one had no events yet."""
@@ -89,7 +87,7 @@ def _folded(events: DataFrame) -> DataFrame:
         sf.max_by("event_id", "place").alias("_last_id"),
         sf.max_by("event", "place").alias("last_event"),
         sf.max(sf.when(is_end, sf.struct("place", "event", "ts", "event_id"))).alias("_end"),
-        sf.max(sf.when(_is(*OPENING), sf.col("place"))).alias("_opened"),
+        sf.max(sf.when(_is(*silver.OPENING), sf.col("place"))).alias("_opened"),
         sf.sum(sf.col("_again").cast("int")).alias("again"),
         sf.sum(_is(*silver.ENDS).cast("int")).alias("ends"),
     )

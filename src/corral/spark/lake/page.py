@@ -34,7 +34,7 @@ svg text { fill: var(--soft); } .grid { stroke: var(--rule); } .line { stroke-wi
 .ink-a { stroke: var(--a); fill: var(--a); } .ink-b { stroke: var(--b); fill: var(--b); }
 .ink-c { stroke: var(--c); fill: var(--c); } .area { opacity: .18; stroke: none; }
 polyline.line { fill: none; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: .5rem 2rem; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(21rem, 1fr)); gap: .5rem 2rem; }
 """
 
 

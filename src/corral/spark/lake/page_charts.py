@@ -10,7 +10,7 @@ from itertools import pairwise
 from corral.spark.lake.report import spelled
 
 WIDTH, HEIGHT = 560, 190
-LEFT, RIGHT, TOP, BOTTOM = 58, 8, 10, 40
+LEFT, RIGHT, TOP, BOTTOM = 70, 8, 10, 40
 MOST_BARS = 12
 LONGEST_LABEL = 60
 

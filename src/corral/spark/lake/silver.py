@@ -15,6 +15,8 @@ REMOVED = ("removed", "expired")
 """Words of rooms for a job that went without an end of its own."""
 CLAIMABLE = (EventKind.ADDED, EventKind.WAITING, EventKind.RETRY, EventKind.STALLED)
 """After these a job waits for a worker."""
+OPENING = (EventKind.WAITING, EventKind.DELAYED, EventKind.ACTIVE, EventKind.RETRY, EventKind.STALLED)
+"""After these a job is alive, also one that had ended."""
 CLOSING = (*ENDS, EventKind.RETRY, EventKind.STALLED, EventKind.WAITING, EventKind.DELAYED)
 """After these an attempt is over."""
 
@@ -85,7 +87,7 @@ def jobs(events: DataFrame) -> DataFrame:
         sf.max("ts").alias("last_at"),
         sf.min(sf.when(sf.col("event") == EventKind.ACTIVE, sf.col("ts"))).alias("started_at"),
         sf.max(sf.when(is_end, ends)).alias("_end"),
-        sf.max(sf.struct("place", "event")).alias("_last"),
+        sf.max(sf.when(_is(OPENING), sf.col("place"))).alias("_opened"),
         _count(_is(ENDS)).alias("ends"),
         _count(_is([EventKind.ACTIVE])).alias("attempts"),
         _count(_is([EventKind.STALLED])).alias("stalls"),
@@ -94,8 +96,7 @@ def jobs(events: DataFrame) -> DataFrame:
     )
     # what ended and was put back is alive again
     is_over = sf.col("_end").isNotNull() & (
-        (sf.col("_end.place") == sf.col("_last.place"))
-        | ~sf.col("_last.event").isin(EventKind.WAITING, EventKind.DELAYED, EventKind.ACTIVE, EventKind.RETRY)
+        sf.col("_opened").isNull() | (sf.col("_opened") < sf.col("_end.place"))
     )
     ended_at = sf.when(is_over, sf.col("_end.ts"))
     return made.select(
