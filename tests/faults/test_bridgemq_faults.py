@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from corral import Corral
 from tests.support.bridgemq_yard import open_yard
 from tests.support.chaos import crew, scaled, seeded
 from tests.support.polling import becomes_true
@@ -55,6 +56,33 @@ async def test_a_hundred_real_ticks_with_leaders_killed_and_frozen_fire_each_sec
     assert len(expected) >= scaled(100, least=35)
     assert expected - counts.keys() == set(), "skipped"
     assert {job_id for job_id, count in counts.items() if count > 1} == set(), "doubled"
+
+
+async def test_a_killed_workers_jobs_are_back_within_35_seconds_and_so_are_its_slots(server: Server):
+    """The usual times: a heartbeat of 30 s, a leader that looks every 5 s."""
+    held, within = 5, 35.0
+    async with Corral(server.url, room="bridgemq") as app:
+        queue = app.queue()
+        with server.connect() as client, crew(server.url, "bridgemq", 1) as hands:
+            [victim] = hands.hands
+            order = {"number": 0, "how": "nap", "seconds": 600, "is_announced": True}
+            await queue.add_many([("tool", order)] * held, rate={"concurrent": held}, attempts=2)
+            assert await becomes_true(lambda: len(victim.jobs_told("began")) == held)
+            heir = hands.hire().wait_ready()
+            killed = time.monotonic()
+            hands.hands.remove(victim)
+            victim.kill()
+            # they can begin again only where their slots have come back too
+            assert await becomes_true(lambda: len(heir.jobs_told("began")) == held, 2 * within)
+            took = time.monotonic() - killed
+            print(f"back and begun again after {took:.1f} s")
+            assert client.get("bridge:ratelimit:concurrent:tool") == str(held).encode()
+            stalled = [
+                fields for _, fields in client.xrange("bridge:events") if fields[b"event"] == b"stalled"
+            ]
+    assert took <= within + 1, "and a second until the heir has asked for them"
+    assert len(stalled) == held
+    assert {fields[b"attempt"] for fields in stalled} == {b"1"}, "the attempt counts"
 
 
 async def test_a_match_in_a_hundred_thousand_is_found_within_a_hundred_calls(server: Server, store):
