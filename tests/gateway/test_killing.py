@@ -51,9 +51,12 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         for key in self._keys:
-            while not self.accepted[key]:
+            while True:
                 with suppress(httpx2.HTTPError):
                     self._ask(key)
+                if self.accepted[key]:
+                    break
+                time.sleep(0.05)
 
     def _ask(self, key: str) -> None:
         answer = httpx2.post(
@@ -64,8 +67,6 @@ class Client(threading.Thread):
         )
         if answer.status_code == 202:
             self.accepted[key].add(answer.json()["job_id"])
-        else:
-            time.sleep(0.05)
 
 
 def rehearse(server: Server, client: redis.Redis, kills: int, clients: int, count: int) -> None:
@@ -87,7 +88,8 @@ def rehearse(server: Server, client: redis.Redis, kills: int, clients: int, coun
             else:
                 gateway.kill()
                 check_whole(client)
-                gateway = GatewayProcess(server.url, port=gateway.port).ready()
+                gateway = GatewayProcess(server.url, port=gateway.port)
+                gateway.ready()
         for one in asking:
             one.join(60)
             assert not one.is_alive()
