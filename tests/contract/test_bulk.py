@@ -85,9 +85,13 @@ async def test_a_log_that_is_not_there_is_an_empty_page(house: House):
     assert (page.seen, page.last) == (0, None)
 
 
+def event_key(house: House) -> str:
+    return EVENT_KEYS[house.room.name].format(house.namespace, house.queue).removeprefix(":")
+
+
 async def test_a_strangers_entry_is_read_as_it_stands(house: House, server):
     await live(house)
-    key = EVENT_KEYS[house.room.name].format(house.namespace, house.queue).removeprefix(":")
+    key = event_key(house)
     with server.connect() as client:
         bad = b"\xc3\x28"
         client.xadd(key, {"event": b"\xff\xfe", "type": b"\xff", "jobId": bad, "returnvalue": "{no json"})
@@ -109,7 +113,8 @@ async def test_marks_count_a_stretch_and_name_its_places(house: House):
     assert marks.count == len(events)
     assert marks.last == events[-1].id
     assert list(marks.marks) == [(n, events[n - 1].id) for n in range(10, len(events) + 1, 25)]
-    assert marks.extent.added == len(events)
+    is_told = b"entries-added" in await house.store.call("XINFO", "STREAM", event_key(house))
+    assert marks.extent.added == (len(events) if is_told else None), "servers tell from Redis 7 on"
     part = await house.events.marks(events[4].id, events[9].id, 1, 1)
     assert [entry_id for _, entry_id in part.marks] == [event.id for event in events[5:10]]
 

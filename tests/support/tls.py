@@ -14,13 +14,11 @@ def make_certificates(folder: Path) -> None:
     (folder / "server.extensions").write_text("subjectAltName=IP:127.0.0.1\n")
     (folder / "client.extensions").write_text("extendedKeyUsage=clientAuth\n")
     for name in ("server", "client"):
-        _openssl(
-            folder, "req", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.request", "-subj", f"/CN={name}"
-        )
-        _openssl(
-            folder, "x509", "-req", "-in", f"{name}.request", "-CA", "authority.pem", "-CAkey", "authority.key",
-            "-CAcreateserial", "-days", "1", "-extfile", f"{name}.extensions", "-out", f"{name}.pem",
-        )  # fmt: skip
+        request = ("-keyout", f"{name}.key", "-out", f"{name}.request", "-subj", f"/CN={name}")
+        _openssl(folder, "req", *new_key, *request)
+        signed_by = ("-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial", "-days", "1")
+        files = ("-in", f"{name}.request", "-extfile", f"{name}.extensions", "-out", f"{name}.pem")
+        _openssl(folder, "x509", "-req", *files, *signed_by)
 
 
 def _openssl(folder: Path, *words: str) -> None:

@@ -94,6 +94,8 @@ class Slots:
         self._address = address
         self._owners: list[Node | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
         self._masters: list[Node] = []
+        self._answered: list[Node] = []
+        """Who told us last: asked first the next time, because others may have died."""
         self._is_doubted = True
         self._asking = asyncio.Lock()
 
@@ -137,9 +139,10 @@ class Slots:
             if not self._is_doubted:
                 return
             said: StoreFault | None = None
-            for node in dict.fromkeys([*self._masters, *self._address.nodes]):
+            for node in dict.fromkeys([*self._answered, *self._masters, *self._address.nodes]):
                 try:
                     self._learn(await self._ask(node), node)
+                    self._answered = [node]
                     return
                 except StoreRefused:
                     raise
