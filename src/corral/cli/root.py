@@ -17,6 +17,7 @@ from corral.cli import (
     jobs,
     lake,
     queues,
+    reports,
     staff,
     tailing,
     tending,
@@ -38,7 +39,7 @@ job_group = typer.Typer(help="Look at jobs, and act on them.", no_args_is_help=T
 dlq_group = typer.Typer(help="Jobs that ended dead: look, run again, let go.", no_args_is_help=True)
 cron_group = typer.Typer(help="Jobs that come by themselves.", no_args_is_help=True)
 event_group = typer.Typer(help="Follow what happens.", no_args_is_help=True)
-lake_group = typer.Typer(help="A history of jobs in files: keep it, audit it.", no_args_is_help=True)
+lake_group = typer.Typer(help="A history of jobs in files: keep, report, audit.", no_args_is_help=True)
 
 root.command("demo")(demo.command)
 root.command("worker")(workers.command)
@@ -81,6 +82,7 @@ root.add_typer(event_group, name="events")
 event_group.command("tail")(events.tail)
 root.add_typer(lake_group, name="lake")
 lake_group.command("run")(lake.run)
+lake_group.command("report")(reports.report)
 lake_group.command("audit")(audits.audit)
 lake_group.command("backfill")(lake.backfill)
 

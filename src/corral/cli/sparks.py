@@ -1,6 +1,7 @@
 """Spark for a command: started where it can be, told in one sentence where it cannot."""
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from corral.spark.lake.filing import Progress as LakeProgress
 
+JAVA_ENDS_S = 10.0
 NEEDED = ("pyspark", "pyarrow", "pandas")
 
 
@@ -28,6 +30,16 @@ def check_packages() -> None:
         raise InvalidOptions(
             f"the lake needs packages that are not here ({', '.join(missing)}); pip install 'corral[spark]'"
         )
+
+
+def check_java() -> None:
+    """Refuse to go on without a Java that Spark runs on."""
+    from corral.spark import NoJava, find_java
+
+    try:
+        find_java()
+    except NoJava as error:
+        raise InvalidOptions(str(error)) from None
 
 
 def settings(words: Sequence[str]) -> dict[str, str]:
@@ -58,9 +70,26 @@ def started(master: str | None, conf: Mapping[str, str], log: Path | None = None
     try:
         yield spark
     finally:
-        spark.stop()
+        _end(spark)
         if log is None:
             spoken.unlink(missing_ok=True)
+
+
+def _end(spark: "SparkSession") -> None:
+    """Stop the session, and its Java too: left alone, that would outlive the command by a moment."""
+    from pyspark import SparkContext
+
+    spark.stop()
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return  # a Spark Connect session has none
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(JAVA_ENDS_S)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
 
 
 @contextmanager

@@ -2,27 +2,42 @@
 
 from importlib.util import find_spec
 from time import perf_counter
+from typing import Annotated
 
 import typer
 
 from corral.cli.demo.bridge import route_films
 from corral.cli.demo.embeddings import embed_texts
 from corral.cli.demo.http import jobs_by_http
+from corral.cli.demo.lake import keep_history
 from corral.cli.demo.mail import send_mail
-from corral.cli.demo.stage import Broken, Report, Stage, Step
+from corral.cli.demo.stage import Broken, Report, Skipped, Stage, Step
 from corral.cli.screen import Screen
 from corral.cli.session import FAILED, JsonOption, finish, remember
 from corral.observe import logs
 from corral.store.embedded import Embedded
 
 HAS_GATEWAY = find_spec("fastapi") is not None
-STEPS: tuple[Step, ...] = (send_mail, embed_texts, route_films, *((jobs_by_http,) if HAS_GATEWAY else ()))
+STEPS: tuple[Step, ...] = (
+    send_mail,
+    embed_texts,
+    route_films,
+    *((jobs_by_http,) if HAS_GATEWAY else ()),
+    keep_history,
+)
 """What is shown, one after the other; a step that fails does not hide the next."""
 
 
-def command(context: typer.Context, as_json: JsonOption = False) -> None:
+def command(
+    context: typer.Context,
+    without_lake: Annotated[
+        bool, typer.Option("--without-lake", help="Leave out the lake: Spark takes its time to start.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Try it out: a private server, jobs in every room, counts at the end, and nothing left behind."""
     where = remember(context, None, None, None, None, as_json)
+    steps = [step for step in STEPS if not (without_lake and step is keep_history)]
     # the failures shown here are part of the show
     logs.configure("critical")
 
@@ -33,7 +48,7 @@ def command(context: typer.Context, as_json: JsonOption = False) -> None:
         with server:
             folder = server.folder
             stage.say(f"a private server is up after {perf_counter() - began:.2f} s")
-            failures = [not await _play_one(step, server.url, stage) for step in STEPS]
+            failures = [not await _play_one(step, server.url, stage) for step in steps]
         if folder.exists():
             screen.fail(Broken(f"the server's folder {folder} is still there"))
             failures.append(True)
@@ -47,6 +62,9 @@ async def _play_one(step: Step, url: str, stage: Stage) -> bool:
     """Did this step succeed? Where it did not, a red line says why."""
     try:
         report: Report = await step(url, stage)
+    except Skipped as error:
+        stage.skip(step.__name__.replace("_", " "), error)
+        return True
     except Exception as error:  # whatever it is, the other steps are shown and the demo fails
         stage.fail(step.__name__.replace("_", " "), error)
         return False

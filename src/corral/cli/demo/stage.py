@@ -1,7 +1,7 @@
 """What the demo shows while it runs, and the counting behind it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -24,6 +24,10 @@ PLAIN_LINES = 4
 
 class Broken(CorralError):
     """A part of the demo did not do what it should."""
+
+
+class Skipped(CorralError):
+    """A part of the demo cannot be shown here, and the others can."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,22 @@ class Stage:
         self._screen = screen
         self._reports: list[Report] = []
         self._failed: list[str] = []
+
+    @property
+    def screen(self) -> Screen:
+        return self._screen
+
+    def show(self, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """A table for people."""
+        if not self._screen.as_json:
+            self._screen.table(titles, rows)
+
+    def skip(self, title: str, why: BaseException) -> None:
+        """A yellow line: this part cannot be shown here."""
+        if self._screen.as_json:
+            self._screen.document({"title": title, "skipped": str(why)})
+        else:
+            self._screen.line(Text(f"skipped: {title}", "yellow"), str(why))
 
     def say(self, text: str) -> None:
         """A line for people."""
