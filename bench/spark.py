@@ -1,0 +1,156 @@
+"""Spark beside one redis-py client on the same server, in one run.
+
+`python -m bench.spark [--events N] [--jobs N] [--rounds N]` measures both in turns: events into Parquet
+against a client that pages `xrange()`, and a DataFrame written as jobs against Corral's own bulk add.
+`python -m bench.spark --sizes 1000000,3000000,10000000 [--publish]` reads ever more events once: time and
+memory should grow in step with them.
+"""
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from tests.support.servers import Server, start_valkey
+
+from bench import spark_scale
+from bench.spark_ground import QUEUE, add_jobs, fill_events, rows_of
+from corral.observe import logs
+from corral.spark import session
+
+PAGES = (1_000, 10_000)
+"""Entries a page of the baseline; what counts is the better."""
+EVENTS_AIM, SUBMIT_AIM = 0.5, 0.5
+
+
+def main() -> None:
+    """Measure, and show it."""
+    parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
+    parser.add_argument("--events", type=int, default=1_200_000)
+    parser.add_argument("--batch", type=int, default=400_000, help="events a micro-batch")
+    parser.add_argument("--jobs", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sizes", help="events to read once, such as 1000000,3000000,10000000")
+    parser.add_argument("--publish", action="store_true", help="with --sizes: figures and chart into docs/")
+    asked = parser.parse_args()
+    logs.configure(level="error")
+    console = Console()
+    server = start_valkey()
+    spark = session("local[2]", name="bench", conf={"spark.driver.memory": "2g", "spark.log.level": "OFF"})
+    try:
+        if asked.sizes:
+            sizes = [int(size) for size in asked.sizes.split(",")]
+            spark_scale.run(spark, server, sizes, console, asked.publish)
+        else:
+            console.print(_events(spark, server, asked.events, asked.batch, asked.rounds, console))
+            console.print(_jobs(spark, server, asked.jobs, asked.rounds, console))
+    finally:
+        spark.stop()
+        server.stop()
+
+
+# -- events -------------------------------------------------------------------------------------------------
+
+
+def _events(spark: Any, server: Server, count: int, batch: int, rounds: int, console: Console) -> Table:
+    with console.status(f"making {count:,} events"):
+        made = asyncio.run(fill_events(server.url, count))
+    client, spark_rates = [], []
+    with console.status("reading them"):
+        events_into_parquet(spark, server.url, made, batch)
+        for _ in range(rounds):
+            client.append(max(paged(server, page) for page in PAGES))
+            spark_rates.append(events_into_parquet(spark, server.url, made, batch))
+    title = f"{made:,} events, {batch:,} a batch, {rounds} turns each"
+    return _table(
+        title, "events/s", "redis-py, xrange()", client, "Spark into Parquet", spark_rates, EVENTS_AIM
+    )
+
+
+def paged(server: Server, page: int) -> float:
+    """Events a second that one client reads."""
+    with server.connect() as client:
+        start, seen, last = time.perf_counter(), 0, "-"
+        while entries := client.xrange(f"bull:{QUEUE}:events", min=last, count=page):
+            seen += len(entries)
+            last = f"({entries[-1][0].decode()}"
+        return seen / (time.perf_counter() - start)
+
+
+def events_into_parquet(spark: Any, url: str, count: int, batch: int) -> float:
+    """Events a second in the batches after the first, which also makes everything ready."""
+    with tempfile.TemporaryDirectory() as folder:
+        stream = (
+            spark.readStream.format("corral")
+            .options(url=url, queue=QUEUE, minPartitions="2", maxOffsetsPerTrigger=str(batch))
+            .load()
+        )
+        query = (
+            stream.writeStream.trigger(availableNow=True)
+            .format("parquet")
+            .option("checkpointLocation", f"{folder}/checkpoint")
+            .option("path", f"{folder}/events")
+            .start()
+        )
+        query.awaitTermination()
+        told = [progress for progress in query.recentProgress if progress["numInputRows"]]
+        read = sum(progress["numInputRows"] for progress in told)
+        if read != count:
+            raise RuntimeError(f"{read} of {count} events were read")
+        steady = told[1:] or told
+        took_ms = sum(progress["durationMs"]["triggerExecution"] for progress in steady)
+        return float(sum(progress["numInputRows"] for progress in steady) / took_ms * 1000)
+
+
+# -- jobs ---------------------------------------------------------------------------------------------------
+
+
+def _jobs(spark: Any, server: Server, count: int, rounds: int, console: Console) -> Table:
+    native, spark_rates = [], []
+    with console.status("adding jobs"):
+        submitted(spark, server, count)
+        for _ in range(rounds):
+            native.append(_emptied(server, lambda: asyncio.run(add_jobs(server.url, count))))
+            spark_rates.append(_emptied(server, lambda: submitted(spark, server, count)))
+    title = f"{count:,} jobs of {len(rows_of(1)[0][1])} characters, {rounds} turns each"
+    return _table(title, "jobs/s", "Corral's bulk add", native, "Spark's write", spark_rates, SUBMIT_AIM)
+
+
+def submitted(spark: Any, server: Server, count: int) -> float:
+    """Jobs a second that a DataFrame becomes."""
+    frame = spark.range(0, count, 1, 2).selectExpr("cast(id as string) AS n", f"'{rows_of(1)[0][1]}' AS text")
+    frame = frame.selectExpr("concat('job-', n) AS id", "n", "text")
+    start = time.perf_counter()
+    options = {"url": server.url, "queue": QUEUE, "name": "send", "idColumn": "id"}
+    frame.write.format("corral").options(**options).mode("append").save()
+    took = time.perf_counter() - start
+    with server.connect() as client:
+        there = client.llen(f"bull:{QUEUE}:wait")
+    if there != count:
+        raise RuntimeError(f"{there} of {count} jobs are there")
+    return count / took
+
+
+def _emptied(server: Server, measure: Callable[[], float]) -> float:
+    server.flush()
+    return measure()
+
+
+def _table(
+    title: str, unit: str, one: str, ones: list[float], other: str, others: list[float], aim: float
+) -> Table:
+    table = Table("", unit, "from", "to", title=title)
+    for name, found in ((one, ones), (other, others)):
+        table.add_row(name, f"{statistics.median(found):,.0f}", f"{min(found):,.0f}", f"{max(found):,.0f}")
+    ratio = statistics.median(b / a for a, b in zip(ones, others, strict=True))
+    table.add_row("ratio", f"{ratio:.2f}", f"aim {aim:.2f}", "met" if ratio >= aim else "not met")
+    return table
+
+
+if __name__ == "__main__":
+    main()
