@@ -12,6 +12,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import typer
 
 from corral.app import Corral
+from corral.cli.advice import advise
 from corral.cli.looking import look
 from corral.cli.screen import Screen
 from corral.core.keeper import Keeper
@@ -254,6 +255,8 @@ def finish(as_json: bool, run: Callable[[Screen], Coroutine[Any, Any, int | None
     try:
         code = run_on_loop(run(screen))
     except CorralError as error:
+        if isinstance(error, StoreFault):
+            advise(error)
         screen.fail(error)
         code = code_of(error)
     raise typer.Exit(code or 0)
