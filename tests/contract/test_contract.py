@@ -206,11 +206,11 @@ async def test_a_released_job_comes_back_with_no_attempt_spent(house: House):
 
 
 async def test_an_extended_claim_outlives_its_lock(house: House):
-    broker, other = house.broker(lock_ms=300), house.broker("worker-b", lock_ms=300)
+    broker, other = house.broker(lock_ms=600), house.broker("worker-b", lock_ms=600)
     await broker.submit([house.job()])
     claim = await claim_one(broker)
     for _ in range(8):
-        await asyncio.sleep(0.08)
+        await asyncio.sleep(0.1)
         extension = await broker.extend([claim])
         assert list(extension.lost) == []
         await other.recover()

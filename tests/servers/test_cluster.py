@@ -10,7 +10,7 @@ import pytest
 from corral import Corral, JobState, Queue
 from corral.core.job import Job
 from corral.errors import ClusterMoving, InvalidName, InvalidOptions, StoreRefused
-from corral.store.connect import Store, first_contact
+from corral.store.connect import Reconnect, Store, first_contact
 from corral.store.scripts import Script
 from corral.store.slots import slot_of
 from corral.wire.bullmq.flows import BullmqFlows, Flow
@@ -18,7 +18,7 @@ from corral.wiring import ROOMS
 from tests.support.apps import ended, working
 from tests.support.cluster import ClusterServer, cluster_of
 from tests.support.polling import becomes_true
-from tests.support.servers import Server
+from tests.support.servers import Server, redis6_binary, redis_server_binary, valkey_binary
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -27,9 +27,19 @@ TAGGED = {"bridgemq": "{bridge}", "streams": "{shop}"}
 WRITE = Script("write", "return redis.call('SET', KEYS[1], ARGV[1])")
 
 
-@pytest.fixture(scope="module")
-def three_masters() -> Iterator[ClusterServer]:
-    with cluster_of(3) as cluster:
+SERVERS = [
+    pytest.param(valkey_binary(), id="valkey-9"),
+    *(
+        pytest.param(binary, id=name, marks=pytest.mark.faults)
+        for name, binary in (("redis-7", redis_server_binary()), ("redis-6.2", redis6_binary()))
+        if binary
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def three_masters(request: pytest.FixtureRequest) -> Iterator[ClusterServer]:
+    with cluster_of(3, request.param) as cluster:
         yield cluster
 
 
@@ -130,6 +140,7 @@ async def all_settled(queue: Queue) -> bool:
     return True
 
 
+@pytest.mark.parametrize("three_masters", SERVERS[:1], indirect=True)
 async def test_a_slot_that_the_server_moves_whole_costs_no_job_and_doubles_none(
     app: Corral, cluster: ClusterServer
 ) -> None:
@@ -248,6 +259,32 @@ async def carry_rest(cluster: ClusterServer, slot: int, target: int) -> None:
     while cluster.carry_some(slot, source, target):
         pass
     cluster.end_move(slot, target)
+
+
+@pytest.mark.faults
+async def test_workers_go_on_at_the_replica_when_a_master_is_killed() -> None:
+    """What the dead master had not sent on is done again, and nothing else."""
+    with cluster_of(3, None, "--repl-diskless-sync-delay", "0") as cluster:
+        runs: Counter[int] = Counter()
+        app = Corral(cluster.url)
+
+        @app.job("count", queue="{mail}")
+        async def count(job: Job) -> None:
+            await asyncio.sleep(0.05)
+            runs[job.data["number"]] += 1
+
+        owner = cluster.owner("{mail}")
+        with cluster.replica_of(owner) as replica:
+            await count.add_many([{"number": number} for number in range(1000)])
+            assert await becomes_true(lambda: cluster.has_all(replica, owner), 20)
+            locks = {"lock_ms": 3000, "recover_ms": 500, "max_stalls": 3}
+            async with app, working(app, concurrency=20, reconnect=Reconnect(most_ms=500), **locks):
+                assert await becomes_true(lambda: len(runs) >= 250, 30)
+                cluster.nodes[owner].process.kill()
+                assert len(runs) < 1000
+                assert await becomes_true(lambda: len(runs) == 1000, 60)
+                assert await all_settled(app.queue("{mail}"))
+            assert sum(runs.values()) < 1250
 
 
 # -- names -------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from tests.support.polling import eventually
 from tests.support.servers import Server, start_valkey
 
 SLOTS = 16384
+SETTINGS = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
 MOVED_AT_ONCE = 20
 """Keys in one step of a move."""
 
@@ -82,6 +83,26 @@ class ClusterServer:
         )
         assert eventually(lambda: self.owner(key) == target, 20)
 
+    @contextmanager
+    def replica_of(self, index: int) -> Iterator[Server]:
+        """A node that follows one of the masters, and takes over from it."""
+        replica = start_valkey(*SETTINGS, "--repl-diskless-sync-delay", "0")
+        try:
+            with replica.connect() as client:
+                client.execute_command("CLUSTER MEET", "127.0.0.1", self.nodes[0].port)
+                assert eventually(lambda: len(_known(client)) == len(self.nodes) + 1, 30)
+                client.execute_command("CLUSTER REPLICATE", self._ids[index])
+                assert eventually(lambda: client.info("replication")["master_link_status"] == "up", 30)
+            yield replica
+        finally:
+            replica.stop()
+
+    def has_all(self, replica: Server, index: int) -> bool:
+        """Has the replica read all that its master was given?"""
+        with replica.connect() as client:
+            read = client.info("replication")["slave_repl_offset"]
+        return bool(read == self._clients[index].info("replication")["master_repl_offset"])
+
     def stop(self) -> None:
         self._stack.close()
         for node in self.nodes:
@@ -91,11 +112,10 @@ class ClusterServer:
 @contextmanager
 def cluster_of(count: int = 3, binary: str | None = None, *options: str) -> Iterator[ClusterServer]:
     """Masters that know each other and agree on who serves what."""
-    settings = ("--cluster-enabled", "yes", "--cluster-node-timeout", "5000", *options)
     nodes: list[Server] = []
     try:
         for _ in range(count):
-            nodes.append(start_valkey(*settings, binary=binary))
+            nodes.append(start_valkey(*SETTINGS, *options, binary=binary))
         bounds = [SLOTS * index // count for index in range(count + 1)]
         for epoch, (node, (start, end)) in enumerate(zip(nodes, pairwise(bounds), strict=True), 1):
             with node.connect() as client:
@@ -120,6 +140,11 @@ def cluster_of(count: int = 3, binary: str | None = None, *options: str) -> Iter
 def _id_of(master: Any) -> str:
     found = master[2]
     return found.decode() if isinstance(found, bytes) else str(found)
+
+
+def _known(client: redis.Redis) -> Any:
+    """The nodes that a node knows."""
+    return client.execute_command("CLUSTER NODES")
 
 
 def _is_formed(client: redis.Redis, count: int) -> bool:

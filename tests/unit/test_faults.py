@@ -25,7 +25,7 @@ from corral.errors import (
     Unblocked,
 )
 from corral.store.connect import Store
-from corral.store.faults import Elsewhere, UnknownScript, fault_of_error, fault_of_text
+from corral.store.faults import Elsewhere, UnknownScript, Unreached, fault_of_error, fault_of_text
 from corral.store.scripts import Script
 from tests.support.polling import eventually
 from tests.support.servers import Server, free_port, start_valkey
@@ -311,9 +311,10 @@ def test_each_word_a_server_may_say_has_its_error(said: str, fault: type[StoreFa
     [ConnectionResetError(104, "Connection reset by peer"), BrokenPipeError(32, "broken"), TimeoutError()],
     ids=lambda error: type(error).__name__,
 )
-def test_a_lost_connection_is_away(lost: Exception) -> None:
+def test_a_connection_that_cannot_be_made_is_away(lost: Exception) -> None:
     found = fault_of_error(lost, "redis://db")
-    assert type(found) is Away
+    assert type(found) is Unreached
+    assert isinstance(found, Away)
     assert isinstance(found, ConnectionError)
     assert str(found) != "redis://db: "
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from corral.errors import Away, ClusterMoving, ReadOnly
 from corral.store.address import Node
-from corral.store.faults import Elsewhere
+from corral.store.faults import Elsewhere, Unreached
 from corral.store.link import Fixed, Link
 from corral.store.slots import Slots, keys_of, shared_slot, slot_of_pattern
 
@@ -93,10 +93,18 @@ class Cluster:
         """What the slot's master answers; `asking` is what may follow a key that has gone ahead."""
         clock = asyncio.get_running_loop().time
         deadline, pause, is_told = clock() + self._patience, FIRST_PAUSE_S, False
+        unreached: Node | None = None
         while True:
             try:
                 node = await self._slots.owner(slot)
                 return await self._send(node, send, asking)
+            except Unreached:
+                # it has not run, so it may go to whoever took over; as long as nobody has, that is said
+                self._slots.doubt()
+                if node == unreached:
+                    raise
+                unreached = node
+                continue
             except Elsewhere as fault:
                 if clock() > deadline:
                     raise

@@ -47,6 +47,10 @@ class Elsewhere(ClusterMoving):
         """Its host and port; the host is empty where it is that of the node which said so."""
 
 
+class Unreached(Away):
+    """No connection could be made, so nothing was sent."""
+
+
 class UnknownScript(StoreRefused):
     """The server does not know the script; it did not run."""
 
@@ -73,5 +77,5 @@ def not_alone(fault: StoreFault) -> StoreFault:
 
 
 def fault_of_error(error: BaseException, dialled: str) -> Away:
-    """Our own error for a connection that could not be made, or broke."""
-    return Away(f"{dialled}: {str(error) or type(error).__name__}")
+    """Our own error for a connection that could not be made."""
+    return Unreached(f"{dialled}: {str(error) or type(error).__name__}")
