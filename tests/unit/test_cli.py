@@ -183,6 +183,14 @@ def test_without_a_name_the_events_of_every_queue_are_told(shell: Callable[..., 
     assert sorted(event["queue"] for event in events) == ["mail", "mail", "sums", "sums"]
 
 
+def test_without_a_room_the_events_of_every_room_are_told(shell: Callable[..., Said]) -> None:
+    shell("queue", "add", "mail", "greet")
+    shell("queue", "add", "jobs", "embed", "--room", "streams")
+    shell("queue", "add", "mail", "greet", "--room", "bridgemq")
+    events = shell("events", "tail", "--from", "-", "--count", "4", "--json").documents
+    assert {event["room"] for event in events} == {"bullmq", "streams", "bridgemq"}
+
+
 def test_new_events_are_told_as_they_come(shell: Callable[..., Said], url: str) -> None:
     shell("queue", "add", "mail", "greet")
     tail = start("events", "tail", "mail", "--from", "-", "--json", REDIS_URL=url)
@@ -290,7 +298,7 @@ def test_colours_are_left_out_where_nobody_wants_them(
         (["job", "show", "mail", "\x1b[2J"], 1, r"no job '\x1b[2J'"),
         (["job", "show", "mail", "9", "--room", "streams"], 2, "room 'streams' has one queue"),
         (["events", "tail", "mail", "--from", "yesterday"], 2, "--from 'yesterday' is no event id"),
-        (["events", "tail"], 1, "room 'bullmq' has no queues yet"),
+        (["events", "tail"], 1, "no queues are in use at redis://127.0.0.1:"),
         (["events", "tail", "mail", "--count", "0"], 2, "--count"),
         (["queue", "ls", "--url", "http://127.0.0.1"], 2, "cannot be used"),
     ],

@@ -9,6 +9,7 @@ import msgspec
 import typer
 from rich.text import Text
 
+from corral.cli.looking import look
 from corral.cli.screen import Screen, moment, printable, shown
 from corral.cli.session import FAILED, Here, QueuesArgument, at_server
 from corral.core.event import EventKind, JobEvent
@@ -36,13 +37,19 @@ async def tail(
 ) -> int | None:
     """Follow events until Ctrl-C, or --count of them; without a queue, of every one there is now."""
     _check(after)
-    queues = [await here.readable(queue)] if queue else await here.app.queues()
+    queues = [await here.readable(queue)] if queue else await _used(here)
     if not queues:
-        name = here.where.chosen_room().name
-        here.screen.fail(CorralError(f"room {name!r} has no queues yet; name one to wait for its events"))
+        told = f"no queues are in use at {here.dialled}; name one to wait for its events"
+        here.screen.fail(CorralError(told))
         return FAILED
     await _follow(queues, after, count, here.screen)
     return None
+
+
+async def _used(here: Here) -> list[Queue]:
+    """Every queue of these rooms that anything was ever done with."""
+    looks = await asyncio.gather(*map(look, await here.every()))
+    return [seen.queue for seen in looks if seen.is_used]
 
 
 def _check(after: str) -> None:
@@ -89,6 +96,7 @@ def say_event(event: JobEvent, screen: Screen) -> None:
     screen.line(
         Text(moment(event.at), "dim"),
         Text(event.id, "dim"),
+        Text(event.room, "dim"),
         event.queue,
         Text(f"{printable(event.kind):<10}", COLOURS.get(event.kind, "")),
         *(part for part in (event.job_id, event.name, event.worker) if part),
