@@ -162,3 +162,4 @@ def test_a_queue_that_is_worked_meanwhile_is_right(spark, bull: Ranch):
 def test_an_empty_place_has_lost_nothing(spark, bull: Ranch):
     found = audit_server(spark, where(bull, "no-*"))
     assert (found.exit_code, found.jobs, found.findings) == (Exit.NOTHING_LOST, 0, ())
+    assert found.sentence() == "nothing lost, for there is no job at all"

@@ -7,6 +7,7 @@ import pytest
 
 from corral.core.job import Claim, Job, JobOptions
 from corral.core.outcome import Completed, Dead, Outcome, Settlement
+from corral.errors import InvalidOptions
 from corral.spark.lake.compare import Comparison, Figure, Side, compare, compare_servers, differs
 from corral.spark.options import Where
 from corral.spark.schema import EVENTS, JOBS
@@ -71,6 +72,11 @@ def test_every_difference_is_listed(side):
     assert (found.exit_code, found.shared, found.omitted) == (1, 1, 0)
     few = compare(side("one", [FINE, RETRIED], good), side("two", [BROKEN], bad), most=3)
     assert (len(few.differences), few.total, few.omitted) == (3, found.total, found.total - 3)
+
+
+def test_a_side_without_jobs_is_refused(side):
+    with pytest.raises(InvalidOptions, match="there is no job in 'mial' to compare"):
+        compare(side("mail", [FINE], []), side("mial", [], []))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ class Exit:
 
     NOTHING_LOST = 0
     WRONG = 1
-    UNPROVABLE = 3
+    UNPROVABLE = 4
+    """3 is what the command line exits with where there is no server."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Audit:
             return f"something is wrong: {self._counted(WRONG)}; {told}"
         if self.unprovable:
             return f"not all can be proved: {self.unprovable} unprovable; {told}"
-        return f"nothing lost: {told}"
+        return f"nothing lost: {told}" if self.jobs else "nothing lost, for there is no job at all"
 
     def _counted(self, verdicts: Sequence[Verdict]) -> str:
         return ", ".join(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as sf
 
+from corral.errors import InvalidOptions
 from corral.spark.lake import compare_rules, feeds
 from corral.spark.lake.audit import Exit, live_events
 from corral.spark.options import Where
@@ -79,6 +80,9 @@ def compare(a: Side, b: Side, *, tolerance: float = TOLERANCE, most: int = MOST_
     """
     # each is used several times, and is dear to make
     jobs_a, jobs_b = (compare_rules.lives(side.events).localCheckpoint() for side in (a, b))
+    for side, jobs in ((a, jobs_a), (b, jobs_b)):
+        if jobs.isEmpty() and (side.snapshot is None or side.snapshot.isEmpty()):
+            raise InvalidOptions(f"there is no job in {side.label!r} to compare; name a queue that has some")
     rows = compare_rules.figures(jobs_a, jobs_b).unionByName(compare_rules.kinds(a.events, b.events))
     if a.snapshot is not None and b.snapshot is not None:
         rows = rows.unionByName(compare_rules.formats(a.snapshot, b.snapshot))

@@ -166,7 +166,7 @@ def _queue_table(rows: Sequence[tuple[tuple[str, str], Any, Any, int]]) -> Table
     return Table("Queues", titles, tuple(told))
 
 
-_TIMES = ("waited p50", "p95", "p99", "ran p50", "p95", "p99")
+_TIMES = ("waited p50", "waited p95", "waited p99", "ran p50", "ran p95", "ran p99")
 
 
 def _name_table(rows: Sequence[Any]) -> Table:
