@@ -224,6 +224,29 @@ async def test_a_large_claim_comes_in_one_call(yard: Yard):
     assert [len((await broker.turn([], 500)).claims) for _ in range(3)] == [500, 500, 200]
 
 
+async def test_a_claim_of_ten_thousand_comes_in_one_call_and_so_do_its_settlements(yard: Yard):
+    broker = yard.broker(lock_ms=600_000)
+    await broker.submit([yard.job() for _ in range(10_000)])
+    turn = await broker.turn([], 10_000)
+    assert len(turn.claims) == 10_000
+    assert yard.client.scard("bridge:jobs:active") == 10_000
+    turn = await broker.turn([yard.settle(claim) for claim in turn.claims], 0)
+    assert not any(turn.verdicts)
+    assert yard.client.scard("bridge:jobs:active") == 0
+    assert not yard.client.exists("bridge:ratelimit:concurrent:work", "bridge:jobs:holders")
+
+
+async def test_a_job_settled_twice_in_one_trip_is_written_down_once(yard: Yard):
+    broker = yard.broker()
+    await broker.submit([yard.job("sms", id="j1"), yard.job("sms", id="j2")])
+    first, second = (await broker.turn([], 2)).claims
+    turn = await broker.turn([yard.settle(first), yard.settle(first, Retry(0, "x")), yard.settle(second)], 0)
+    assert [type(verdict).__name__ for verdict in turn.verdicts] == ["NoneType", "NotActive", "NoneType"]
+    assert yard.text("jobs", "status", "j1") == "completed"
+    assert yard.ids("waiting") == []
+    assert yard.text("ratelimit", "concurrent", "sms") is None
+
+
 async def test_large_jobs_are_claimed_a_few_at_a_time(yard: Yard):
     broker = yard.broker()
     await broker.submit([yard.job(data="x" * 1_500_000) for _ in range(6)])

@@ -24,7 +24,7 @@ for _, id in ipairs(call("LRANGE", WAITING, 0, WINDOW - 1)) do
   local verdict = judge(id, raw, job, worker, nil)
   if verdict == "fits" and take(id, job, lock_ms, "s") then
     call("LREM", WAITING, 1, id)
-    count_taken()
+    note_taken()
     return raw
   elseif verdict == GONE then
     call("LREM", WAITING, 1, id)

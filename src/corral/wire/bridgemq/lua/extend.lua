@@ -6,18 +6,15 @@
 -- use settling
 -- use beating
 local rows = cmsgpack.unpack(ARGV[6])
-local fences = call("MGET", unpack(KEYS, FIXED + 1, FIXED + 2 * #rows))
-local codes = {}
+local codes = held_of(rows)
 -- a full server refuses SET as the first write of a script, and every running job would lose its lock;
 -- PEXPIRE takes no memory
 call("PEXPIRE", ROOT .. "workers:heartbeat:" .. SPEAKER, ARGV[5])
 beat(ARGV[5], "")
 for position, row in ipairs(rows) do
-  local code = held(row[1], row[2], fences[2 * position - 1], fences[2 * position])
-  if code == 0 then
+  if codes[position] == 0 then
     call("PEXPIRE", KEYS[FIXED + 2 * position - 1], ARGV[4])
-    if call("SISMEMBER", CANCELLING, row[1]) == 1 then code = -1 end
+    if call("SISMEMBER", CANCELLING, row[1]) == 1 then codes[position] = -1 end
   end
-  codes[position] = code
 end
 return codes

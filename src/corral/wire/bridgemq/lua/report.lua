@@ -7,7 +7,7 @@
 -- use names
 -- use settling
 local id, job = ARGV[4], {type = ARGV[6], queue = ARGV[7]}
-local code = held(id, tonumber(ARGV[5]), call("GET", KEYS[FIXED + 1]), call("GET", KEYS[FIXED + 2]))
+local code = held_of({{id, tonumber(ARGV[5])}})[1]
 if code ~= 0 then return -code end
 if ARGV[8] == "log" then
   local lines = call("RPUSH", JOBS .. "log:" .. id, ARGV[9])

@@ -54,13 +54,17 @@ local search = {
 local is_end = scan(search)
 
 -- What the codec needs besides, and a note of what this trip took in case its answer is lost.
-local claims, noted = {}, {}
+local claims, noted, names = {}, {}, {}
+for position, claim in ipairs(search.claims) do names[position] = JOBS .. "attempts:" .. claim[1] end
+local attempts = {}
+in_chunks(names, 1000, function(from, to)
+  for _, count in ipairs(call("MGET", unpack(names, from, to))) do attempts[#attempts + 1] = count end
+end)
 for position, claim in ipairs(search.claims) do
-  local id = claim[1]
-  local failure = try("HGETALL", JOBS .. "failure:" .. id)
-  local attempts = try("GET", JOBS .. "attempts:" .. id)
-  claims[position] = {id, claim[2], type(attempts) == "string" and attempts or "0", claim[3],
-                      failure.err and {} or failure}
+  local id, failure = claim[1], {}
+  -- a job that nobody had before has not failed before
+  if claim[3] > 1 or attempts[position] then failure = try("HGETALL", JOBS .. "failure:" .. id) end
+  claims[position] = {id, claim[2], attempts[position] or "0", claim[3], failure.err and {} or failure}
   noted[position] = {id, claim[3]}
 end
 if #claims > 0 then

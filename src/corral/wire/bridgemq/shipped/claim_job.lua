@@ -191,10 +191,10 @@ local function enter_waiting(id, priority)
   call("SET", JOBS .. "status:" .. id, "waiting")
 end
 
--- One less of this type in hand; the counter never goes below nothing.
-local function give_back_slot(kind)
+-- So many less of this type in hand; the counter never goes below nothing.
+local function give_back_slot(kind, count)
   local counter = ROOT .. "ratelimit:concurrent:" .. kind
-  local left = try("DECR", counter)
+  local left = try("DECRBY", counter, count)
   if type(left) == "number" and left <= 0 then call("DEL", counter) end
 end
 
@@ -204,7 +204,7 @@ local function let_go(id, kind)
   call("HDEL", HOLDERS, id)
   call("SREM", CANCELLING, id)
   if call("SREM", ACTIVE, id) == 0 then return false end
-  give_back_slot(kind)
+  give_back_slot(kind, 1)
   return true
 end
 
@@ -301,6 +301,22 @@ local function burial_reason(job)
   return "its target cannot be read: no worker would ever fit it", "InvalidTarget"
 end
 
+-- Jobs that were taken: what is written down for all of them at once.
+local taken_ids, taken_by, taken_status = {}, {}, {}
+
+local function note_taken()
+  in_chunks(taken_ids, 1000, function(from, to) call("SADD", ACTIVE, unpack(taken_ids, from, to)) end)
+  in_chunks(taken_by, 1000, function(from, to) try("HSET", HOLDERS, unpack(taken_by, from, to)) end)
+  in_chunks(taken_status, 1000, function(from, to) call("MSET", unpack(taken_status, from, to)) end)
+  taken_ids, taken_by, taken_status = {}, {}, {}
+  count_taken()
+end
+
+local function append(list, first, second)
+  local length = #list
+  list[length + 1], list[length + 2] = first, second
+end
+
 -- The number of this claim, or nil where the lock is someone's. The document's lock keeps its meaning;
 -- the fence beside it tells two claims of the same worker apart.
 local function take(id, job, lock_ms, kind)
@@ -311,9 +327,9 @@ local function take(id, job, lock_ms, kind)
     call("DEL", lock)
     error(fence.err, 0)
   end
-  call("SET", JOBS .. "status:" .. id, "active")
-  call("SADD", ACTIVE, id)
-  call("HSET", HOLDERS, id, cmsgpack.pack({kind, tonumber(NOW), job.type, SPEAKER}))
+  taken_ids[#taken_ids + 1] = id
+  append(taken_by, id, cmsgpack.pack({kind, tonumber(NOW), job.type, SPEAKER}))
+  append(taken_status, JOBS .. "status:" .. id, "active")
   local tally = tally_of(job.type)
   tally.taken = tally.taken + 1
   tell("active", id, job, "")
@@ -338,7 +354,7 @@ for _, id in ipairs(call("LRANGE", WAITING, 0, WINDOW - 1)) do
   local verdict = judge(id, raw, job, worker, nil)
   if verdict == "fits" and take(id, job, lock_ms, "s") then
     call("LREM", WAITING, 1, id)
-    count_taken()
+    note_taken()
     return raw
   elseif verdict == GONE then
     call("LREM", WAITING, 1, id)

@@ -118,10 +118,10 @@ local function enter_waiting(id, priority)
   call("SET", JOBS .. "status:" .. id, "waiting")
 end
 
--- One less of this type in hand; the counter never goes below nothing.
-local function give_back_slot(kind)
+-- So many less of this type in hand; the counter never goes below nothing.
+local function give_back_slot(kind, count)
   local counter = ROOT .. "ratelimit:concurrent:" .. kind
-  local left = try("DECR", counter)
+  local left = try("DECRBY", counter, count)
   if type(left) == "number" and left <= 0 then call("DEL", counter) end
 end
 
@@ -131,7 +131,7 @@ local function let_go(id, kind)
   call("HDEL", HOLDERS, id)
   call("SREM", CANCELLING, id)
   if call("SREM", ACTIVE, id) == 0 then return false end
-  give_back_slot(kind)
+  give_back_slot(kind, 1)
   return true
 end
 

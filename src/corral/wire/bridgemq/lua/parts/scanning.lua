@@ -197,12 +197,13 @@ end
 
 -- Fills search.claims with up to `want` of [id, JSON, fence]; was every waiting job looked at?
 local function scan(search)
+  call("SCARD", ACTIVE) -- where it is no set, that shows before anything is taken
   search.claims, search.brought, search.bytes, search.queues = {}, 0, 0, {}
   local cursor = search.cursor
   local is_end = look_at_head(search)
   if not is_end and not is_filled(search) then is_end = look_behind_cursor(search) end
   cursor[7] = is_end and cursor[7] + 1 or 0
-  count_taken()
+  note_taken()
   for queue in pairs(search.queues) do call("SADD", KNOWN, queue) end
   return is_end
 end

@@ -4,24 +4,59 @@
 local NO_JOB, NO_LOCK, OTHERS, NOT_ACTIVE = 1, 2, 3, 4
 
 -- 0 while this claim of this worker holds the job, else why not. Nothing is written here.
-local function held(id, fence, lock, current)
+local function held(fence, lock, current, is_active)
   if not lock then return NO_LOCK end
   if lock ~= SPEAKER or tonumber(current or 0) ~= fence then return OTHERS end
-  if call("SISMEMBER", ACTIVE, id) == 0 then return NOT_ACTIVE end
-  return 0
+  return is_active == 1 and 0 or NOT_ACTIVE
 end
 
+-- The same of each row [id, fence, …] whose lock and fence are among KEYS, in order; a job counts once.
+local function held_of(rows)
+  local fences = call("MGET", unpack(KEYS, FIXED + 1, FIXED + 2 * #rows))
+  local ids, codes, seen = {}, {}, {}
+  for position, row in ipairs(rows) do ids[position] = row[1] end
+  local active = call("SMISMEMBER", ACTIVE, unpack(ids))
+  for position, row in ipairs(rows) do
+    local is_active = seen[row[1]] and 0 or active[position]
+    codes[position] = held(row[2], fences[2 * position - 1], fences[2 * position], is_active)
+    if codes[position] == 0 then seen[row[1]] = true end
+  end
+  return codes
+end
+
+-- Jobs that nobody has any more once a batch is written down: what is to be done for all of them at once.
+local leaving, spent, freed = {}, {}, {}
+
+local function leave(id, kind)
+  leaving[#leaving + 1] = id
+  spent[#spent + 1] = JOBS .. "lock:" .. id
+  freed[kind] = (freed[kind] or 0) + 1
+end
+
+local function let_go_all()
+  in_chunks(spent, 1000, function(from, to) call("DEL", unpack(spent, from, to)) end)
+  in_chunks(leaving, 1000, function(from, to)
+    try("HDEL", HOLDERS, unpack(leaving, from, to))
+    try("SREM", CANCELLING, unpack(leaving, from, to))
+    call("SREM", ACTIVE, unpack(leaving, from, to))
+  end)
+  for kind, count in pairs(freed) do give_back_slot(kind, count) end
+end
+
+-- false where someone deleted the job while it ran; it shows by the first write.
 local function complete(row, id, result_s)
+  local data = JOBS .. "data:" .. id
+  local is_there = row[13] and call("EXPIRE", data, result_s) or call("DEL", data)
+  if is_there == 0 then return false end
   call("SET", JOBS .. "result:" .. id, row[7], "EX", result_s)
   call("SET", JOBS .. "status:" .. id, "completed", "EX", result_s)
   call("SET", JOBS .. "summary:" .. id, row[14], "EX", result_s)
-  if row[13] then
-    call("EXPIRE", JOBS .. "data:" .. id, result_s)
-  else
-    call("DEL", JOBS .. "data:" .. id)
-  end
-  call("DEL", JOBS .. "attempts:" .. id, JOBS .. "failure:" .. id)
-  for _, part in ipairs({"fence:", "progress:", "log:"}) do call("EXPIRE", JOBS .. part .. id, result_s) end
+  spent[#spent + 1] = JOBS .. "attempts:" .. id
+  spent[#spent + 1] = JOBS .. "failure:" .. id
+  call("EXPIRE", JOBS .. "fence:" .. id, result_s)
+  call("EXPIRE", JOBS .. "progress:" .. id, result_s)
+  call("EXPIRE", JOBS .. "log:" .. id, result_s)
+  return true
 end
 
 local function note_failure(row, id)
@@ -36,8 +71,7 @@ end
 
 local WRITE = {
   completed = function(row, id, result_s)
-    complete(row, id, result_s)
-    return "completed"
+    return complete(row, id, result_s) and "completed" or nil
   end,
   dead = function(row, id, result_s)
     note_failure(row, id)
@@ -69,18 +103,16 @@ local WRITE = {
 
 local SPENDS = {completed = true, dead = true, retry = true}
 
-local function settle(row, queue, lock, current, result_s)
+local function settle(row, queue, result_s)
   local id = row[1]
-  local code = held(id, row[2], lock, current)
-  if code ~= 0 then return code end
   local job = {type = row[5], queue = queue}
-  if call("EXISTS", JOBS .. "data:" .. id) == 0 then
-    -- someone deleted it while it ran: there is nothing left to put anywhere
-    let_go(id, row[5])
-    return NO_JOB
+  local kind
+  if row[3] == "completed" or call("EXISTS", JOBS .. "data:" .. id) == 1 then
+    kind = WRITE[row[3]](row, id, result_s)
   end
-  local kind = WRITE[row[3]](row, id, result_s)
-  let_go(id, row[5])
+  leave(id, row[5])
+  -- someone deleted it while it ran: there is nothing left to put anywhere
+  if not kind then return NO_JOB end
   local now = NOW
   NOW = integer(row[4])
   if SPENDS[kind] then
@@ -95,16 +127,16 @@ end
 -- [0 | code | fault text, …]
 local function settle_all(rows, queue, result_s)
   if #rows == 0 then return {} end
-  local fences = call("MGET", unpack(KEYS, FIXED + 1, FIXED + 2 * #rows))
-  local codes, ended, oldest = {}, {}, 0
+  local codes, ended, oldest = held_of(rows), {}, 0
   for position, row in ipairs(rows) do
-    codes[position] = each_alone(settle, row, queue, fences[2 * position - 1], fences[2 * position], result_s)
+    if codes[position] == 0 then codes[position] = each_alone(settle, row, queue, result_s) end
     if codes[position] == 0 and row[3] == "completed" then
       ended[#ended + 1] = row[4]
       ended[#ended + 1] = row[1]
       oldest = row[4] - result_s * 1000
     end
   end
+  let_go_all()
   if #ended > 0 then
     call("ZADD", COMPLETED, unpack(ended))
     local past = call("ZRANGEBYSCORE", COMPLETED, "-inf", oldest, "LIMIT", 0, 500)

@@ -26,6 +26,22 @@ local function burial_reason(job)
   return "its target cannot be read: no worker would ever fit it", "InvalidTarget"
 end
 
+-- Jobs that were taken: what is written down for all of them at once.
+local taken_ids, taken_by, taken_status = {}, {}, {}
+
+local function note_taken()
+  in_chunks(taken_ids, 1000, function(from, to) call("SADD", ACTIVE, unpack(taken_ids, from, to)) end)
+  in_chunks(taken_by, 1000, function(from, to) try("HSET", HOLDERS, unpack(taken_by, from, to)) end)
+  in_chunks(taken_status, 1000, function(from, to) call("MSET", unpack(taken_status, from, to)) end)
+  taken_ids, taken_by, taken_status = {}, {}, {}
+  count_taken()
+end
+
+local function append(list, first, second)
+  local length = #list
+  list[length + 1], list[length + 2] = first, second
+end
+
 -- The number of this claim, or nil where the lock is someone's. The document's lock keeps its meaning;
 -- the fence beside it tells two claims of the same worker apart.
 local function take(id, job, lock_ms, kind)
@@ -36,9 +52,9 @@ local function take(id, job, lock_ms, kind)
     call("DEL", lock)
     error(fence.err, 0)
   end
-  call("SET", JOBS .. "status:" .. id, "active")
-  call("SADD", ACTIVE, id)
-  call("HSET", HOLDERS, id, cmsgpack.pack({kind, tonumber(NOW), job.type, SPEAKER}))
+  taken_ids[#taken_ids + 1] = id
+  append(taken_by, id, cmsgpack.pack({kind, tonumber(NOW), job.type, SPEAKER}))
+  append(taken_status, JOBS .. "status:" .. id, "active")
   local tally = tally_of(job.type)
   tally.taken = tally.taken + 1
   tell("active", id, job, "")
