@@ -14,6 +14,7 @@ from tests.support.servers import Server
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
@@ -29,8 +30,10 @@ def spark() -> Iterator[Any]:
         name="corral-tests",
         conf={
             "spark.driver.memory": "1g",
-            # these tests are short: the second compiler would take longer than it saves
+            # these tests are short: what compilers do would take longer than it saves
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": "/nonexistent",
             "spark.sql.streaming.pollingDelay": "20ms",

@@ -1,12 +1,18 @@
 """A run of the lake: bronze, silver and gold from a room's events."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
 import pytest
 
 from corral.core.outcome import Dead
-from corral.spark.lake import gold, silver
-from corral.spark.lake.layout import Lake
-from tests.spark.lakes import brought_up, leftovers, plain_ids, told_ids
+from corral.errors import InvalidOptions
+from corral.spark.lake import gold, refreshing, silver
+from corral.spark.lake.layout import BRONZE, Lake
+from corral.spark.lake.running import RunOptions, run
+from tests.spark.lakes import brought_up, leftovers, plain_ids, told_ids, where
 from tests.spark.support import Ranch
+from tests.support.polling import eventually
 
 
 @pytest.fixture
@@ -47,9 +53,52 @@ def test_a_second_run_adds_what_is_new_and_tells_jobs_anew(spark, bull: Ranch, l
     assert lake.jobs(spark).where("outcome = 'alive'").count() == 6
     bull.add(3)
     bull.work(outcome=lambda claim: Dead("boom"))
-    ran = brought_up(spark, lake, bull)
+    ran = brought_up(spark, lake, bull, format="orc")
     assert plain_ids(spark, lake) == told_ids(bull)
     assert 0 < ran.events < len(told_ids(bull))
     assert lake.jobs(spark).where("outcome = 'alive'").count() == 0
     expect_as_from_scratch(spark, lake)
-    assert brought_up(spark, lake, bull).events == 0
+    published = spark.read.orc(f"{lake.path}/orc/jobs")
+    assert rows(published.select(*lake.jobs(spark).columns)) == rows(lake.jobs(spark))
+
+
+def test_a_format_without_its_jars_is_refused_before_anything_is_read(spark, bull: Ranch, lake: Lake):
+    bull.add(1)
+    with pytest.raises(InvalidOptions, match=r"cannot write the format 'delta'.*give it the format's jars"):
+        brought_up(spark, lake, bull, format="delta")
+    assert lake.generations(BRONZE).current() is None
+
+
+def test_a_continuous_run_goes_on_until_it_is_told_to_stop(spark, bull: Ranch, lake: Lake):
+    bull.add(4)
+    stop = Event()
+    options = RunOptions(is_continuous=True, every_s=0.2, refresh_s=0.5, fold_after=2)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run, spark, lake, [where(bull)], options, should_stop=stop.is_set)
+        try:
+            for jobs in (7, 10):
+                bull.add(3)
+                assert eventually(lambda: lake.jobs(spark).count() == jobs or running.done(), 120)  # noqa: B023
+        finally:
+            stop.set()
+        ran = running.result()
+    assert plain_ids(spark, lake) == told_ids(bull)
+    assert ran.folded >= 2
+    assert ran.events == 20
+    expect_as_from_scratch(spark, lake)
+    assert leftovers(lake) == []
+
+
+def test_a_refresh_that_was_broken_off_is_finished_by_the_next(
+    spark, bull: Ranch, lake: Lake, monkeypatch: pytest.MonkeyPatch
+):
+    bull.add(3)
+    brought_up(spark, lake, bull)
+    bull.work(most=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(refreshing, "_renew_minutes", lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            brought_up(spark, lake, bull)
+    assert lake.minutes(spark).agg({"completed": "sum"}).collect()[0][0] == 0
+    brought_up(spark, lake, bull)
+    expect_as_from_scratch(spark, lake)
