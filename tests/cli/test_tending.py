@@ -123,6 +123,31 @@ def test_one_job_is_retried_where_its_state_and_its_room_allow(yard: Yard, shell
     assert f"job '{dead}' of queue 'mail' is waiting now, and cannot be put back" in again.err
 
 
+def test_a_delayed_job_is_brought_forward(yard: Yard, shell: Shell) -> None:
+    if not yard.can(Capability.DELAY):
+        [job_id] = yard.add({})
+        said = shell("job", "promote", yard.queue.name, job_id, "--room", yard.room)
+        assert (said.code, "nothing to promote" in said.err) == (1, True)
+        return
+    [job_id] = yard.add({}, delay=60_000)
+    assert shell("job", "promote", yard.queue.name, job_id, "--room", yard.room).code == 0
+    assert yard.state(job_id) is JobState.WAITING
+    assert "is waiting now" in shell("job", "promote", yard.queue.name, job_id, "--room", yard.room).err
+
+
+def test_options_that_only_one_room_has_are_given_by_name(
+    yards: Callable[[str], Yard], shell: Shell
+) -> None:
+    target = '{"capabilities": ["gpu"]}'
+    words = ("queue", "add", "films", "transcode", "--room", "bridgemq")
+    said = shell(*words, "--option", f"target={target}", "--option", "keep_data=true")
+    [job] = shell("job", "show", "films", said.out.strip(), "--json").documents
+    assert job["options"]["extra"]["target"]["capabilities"] == ["gpu"]
+    for wrong in ("target", "=1", "colour=blue"):
+        said = shell(*words, "--option", wrong)
+        assert (said.code, said.out) == (2, "")
+
+
 def test_jobs_are_removed_once_it_is_agreed(yard: Yard, shell: Shell) -> None:
     first, second = yard.add({}, {})
     words = ("job", "remove", yard.queue.name, first, second, "--room", yard.room)

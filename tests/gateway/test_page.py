@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import signal
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,7 +19,7 @@ from tests.gateway.conftest import Open
 from tests.gateway.serving import KEYS, Gateway
 from tests.support.apps import ended, working
 from tests.support.polling import eventually
-from tests.support.servers import Server
+from tests.support.servers import Server, start_valkey
 
 RING = orjson.dumps([{"name": role, "key": key, "roles": [role]} for role, key in KEYS.items()]).decode()
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[2J&amp;<script>alert(2)</script>"
@@ -217,6 +218,23 @@ def test_a_key_is_asked_for_and_kept_only_in_the_tab(opened: Open, farm: Farm, b
     browser.value("document.getElementById('forget').click()")
     assert browser.value("[sessionStorage.length, document.querySelectorAll('#rows tr').length]") == [0, 0]
     assert "mail" not in browser.text("body")
+
+
+@needs_browser
+def test_an_outage_is_shown_and_gone_when_it_is_over(opened: Open, browser: Chromium) -> None:
+    frozen = start_valkey()
+    state = "document.getElementById('status').dataset.state"
+    try:
+        browser.go(opened(redis_url=frozen.url, answer_s=0.5).url)
+        browser.until(f"{state} === 'live' && {row('jobs', 'streams')}")
+        frozen.process.send_signal(signal.SIGSTOP)
+        browser.until(f"{state} === 'lost'")
+        assert browser.text("#notice") != ""
+        assert browser.value(row("jobs", "streams")), "what was known stays to be seen"
+        frozen.process.send_signal(signal.SIGCONT)
+        browser.until(f"{state} === 'live' && document.getElementById('notice').hidden")
+    finally:
+        frozen.stop()
 
 
 @needs_browser

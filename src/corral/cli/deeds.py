@@ -26,6 +26,7 @@ class Deed(NamedTuple):
 
 put_back = Deed("put back", "put back", lambda queue, ids: queue.operator.retry(ids))
 delete = Deed("delete", "deleted", lambda queue, ids: queue.operator.remove(ids))
+promote = Deed("promote", "promoted", lambda queue, ids: queue.operator.promote(ids))
 cancel = Deed("cancel", "cancelled", lambda queue, ids: queue.operator.cancel(ids))
 
 

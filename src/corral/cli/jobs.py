@@ -7,7 +7,7 @@ import msgspec
 import typer
 from rich.text import Text
 
-from corral.cli.deeds import Deed, cancel, delete, do_given, no_job, one_job, put_back
+from corral.cli.deeds import Deed, cancel, delete, do_given, no_job, one_job, promote, put_back
 from corral.cli.looking import name_of
 from corral.cli.queues import job_document
 from corral.cli.screen import Screen, cut, moment, printable, shown
@@ -92,6 +92,12 @@ async def logs(
 async def retry(here: Here, queue: QueueArgument, job_ids: IdsArgument) -> int | None:
     """Put ended jobs back in the queue."""
     return await do_given(here, await here.find(queue), job_ids, put_back)
+
+
+@at_server
+async def bring_forward(here: Here, queue: QueueArgument, job_ids: IdsArgument) -> int | None:
+    """Make delayed jobs claimable now."""
+    return await do_given(here, await here.find(queue), job_ids, promote)
 
 
 @at_server

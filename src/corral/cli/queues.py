@@ -14,7 +14,7 @@ from corral.cli.looking import Choice, Look, chosen, look
 from corral.cli.screen import Screen, cut, moment, shown
 from corral.cli.session import Here, QueueArgument, at_server
 from corral.core.job import Job, JobState
-from corral.errors import InvalidPayload
+from corral.errors import InvalidOptions, InvalidPayload
 
 STATES = (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE, JobState.COMPLETED, JobState.DEAD)
 SHOWN_REASON = 80
@@ -135,6 +135,10 @@ async def add(
     idempotency_key: Annotated[
         str | None, typer.Option(help="The same key gives the same job (room streams).")
     ] = None,
+    further: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=JSON", help="Any other option of the room (again for more)."),
+    ] = None,
 ) -> None:
     """Add one job, and print its id."""
     asked = {
@@ -147,11 +151,23 @@ async def add(
         "idempotency_key": idempotency_key,
     }
     options = {option: value for option, value in asked.items() if value is not None}
+    options.update(map(_option, further or ()))
     job = await here.app.queue(queue).add(name, read_json(data), id=job_id, **options)
     if here.screen.as_json:
         here.screen.document({"room": here.where.chosen_room().name, "queue": queue, "id": job.id})
     else:
         here.screen.line(job.id)
+
+
+def _option(given: str) -> tuple[str, Any]:
+    """The name and the value of `NAME=JSON`; what is no JSON is text."""
+    name, has_value, text = given.partition("=")
+    if not name or not has_value:
+        raise InvalidOptions(f"--option {given!a} is no option; write NAME=JSON, such as attempts=5")
+    try:
+        return name, json.loads(text, parse_constant=_no_number)
+    except ValueError:
+        return name, text
 
 
 def _backoff(given: str | None) -> Any:

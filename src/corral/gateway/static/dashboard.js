@@ -134,7 +134,9 @@ function forget() {
 
 // -- the feed: EventSource cannot send a key, so the stream is read by hand ----------------------------------
 
+let isFollowing = false;
 async function follow(signal) {
+  isFollowing = false;
   const answer = await ask("/v1/events", { headers: { Accept: "text/event-stream" }, signal });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -154,6 +156,7 @@ async function follow(signal) {
         data.push(line.slice(6));
       }
     }
+    isFollowing = true;
     say("live", "live");
   }
 }
@@ -329,7 +332,11 @@ async function open() {
           byId("board").hidden = false;
           byId("gate").hidden = true;
           complain("");
-        } catch (error) { failed(error); }
+          if (isFollowing) say("live", "live");
+        } catch (error) {
+          isDirty = true;
+          failed(error);
+        }
       }
       await sleep(COUNTS_MS);
     }
@@ -346,6 +353,7 @@ async function open() {
         await follow(signal);
         if (isCurrent()) say("connecting", "connecting");
       } catch (error) { failed(error); }
+      isFollowing = false;
       await sleep(2000);
     }
   };
