@@ -6,8 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
+from redis.asyncio.sentinel import Sentinel
 
 from corral import Corral, JobState
+from corral.bullmq import Queue as DropInQueue
+from corral.bullmq import Worker as DropInWorker
 from corral.core.job import Job
 from corral.errors import Away, InvalidOptions, ReadOnly, StoreRefused
 from corral.store.connect import Reconnect, Store, first_contact
@@ -81,6 +84,28 @@ async def all_ended(app: Corral) -> bool:
         if time.monotonic() > deadline:
             return False
         await asyncio.sleep(0.05)
+
+
+async def test_the_drop_in_takes_a_client_that_asks_sentinels(quiet_service: SentinelServer) -> None:
+    asked = Sentinel([("127.0.0.1", sentinel.port) for sentinel in quiet_service.sentinels])
+    client = asked.master_for(SERVICE, decode_responses=True)
+    for given in (client, quiet_service.url):
+        queue = DropInQueue("mail", {"connection": given})
+        job = await queue.add("send", {"to": "a@b.c"})
+        worker = DropInWorker("mail", lambda job, token: asyncio.sleep(0, "sent"), {"connection": given})
+        assert await is_completed(queue, job.id)
+        # for commands of one's own there is a client of the same master
+        assert await queue.client.hget(queue.toKey(job.id), "name") == "send"
+        await worker.close()
+        await queue.close()
+    await client.aclose()
+
+
+async def is_completed(queue: DropInQueue, job_id: str) -> bool:
+    async with asyncio.timeout(10):
+        while await queue.getJobState(job_id) != "completed":
+            await asyncio.sleep(0.01)
+    return True
 
 
 @pytest.mark.faults

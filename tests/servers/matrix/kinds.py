@@ -79,10 +79,18 @@ def _password() -> Iterator[Served]:
         yield Served(f"redis://:p%40ss%2Fword%3A1@127.0.0.1:{server.port}", connect)
 
 
-def documented_rules() -> list[str]:
-    """The rules of a user that may do what Corral needs and nothing else, as the page gives them."""
-    [block] = re.findall(r"```text\nACL SETUSER corral (.*?)```", ACL_PAGE.read_text(), re.DOTALL)
-    return block.replace("\\\n", " ").split()
+def documented_rules(where: str | None = None) -> list[str]:
+    """The rules of a user that may do what Corral needs and nothing else, as the page gives them.
+
+    `where` is the beginning of a row of its table: what is needed there besides.
+    """
+    page = ACL_PAGE.read_text()
+    [block] = re.findall(r"```text\nACL SETUSER corral (.*?)```", page, re.DOTALL)
+    rules = block.replace("\\\n", " ").split()
+    if where is not None:
+        [more] = re.findall(rf"^\| {where} .*?\| `(.*?)`", page, re.MULTILINE)
+        rules += more.replace("\\|", "|").split()
+    return rules
 
 
 @contextmanager
@@ -129,15 +137,22 @@ def _cluster(binary: str | None = None) -> Iterator[Served]:
         def connect() -> redis.RedisCluster:
             return redis.RedisCluster(host="127.0.0.1", port=first, protocol=2)
 
-        yield Served(
-            cluster.url, connect, namespaces={"bridgemq": "{bridge}", "streams": "{shop}"}, queue="{default}"
-        )
+        namespaces = {"bridgemq": "{bridge}", "streams": "{shop}"}
+        for index in range(3):
+            patterns = [f"~{namespace}:*" for namespace in namespaces.values()]
+            rules = [*documented_rules("Cluster"), *patterns]
+            cluster.client(index).execute_command("ACL", "SETUSER", "corral", *rules)
+        url = cluster.url.replace("://", "://corral:secret@")
+        yield Served(url, connect, namespaces=namespaces, queue="{default}")
 
 
 @contextmanager
 def _sentinel() -> Iterator[Served]:
     with sentinels_of() as service:
-        yield Served(service.url, service.data[0].connect)
+        for server in service.data:
+            with server.connect() as client:
+                client.execute_command("ACL", "SETUSER", "corral", *documented_rules("Sentinel"))
+        yield Served(service.url.replace("://", "://corral:secret@"), service.data[0].connect)
 
 
 _NO_DEBIAN = None if redis_server_binary() else "redis-server is not installed"
