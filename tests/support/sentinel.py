@@ -53,6 +53,14 @@ class SentinelServer:
             for replica in replicas
         )
 
+    def send_on(self) -> None:
+        """Return when the replica has all that the master was given until now."""
+        with self.master().connect() as client:
+            offset = client.info("replication")["master_repl_offset"]
+        [replica] = [server for server in self.data if server is not self.master()]
+        with replica.connect() as client:
+            assert eventually(lambda: client.info("replication")["slave_repl_offset"] >= offset, 30)
+
     def kill_master(self) -> Server:
         """The master ends without a word; the server that it was."""
         master = self.master()
