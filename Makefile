@@ -27,8 +27,15 @@ test: setup
 faults: setup
 	$(BIN)/python -m pytest -m faults $(TESTS)
 
+# Everything takes about half an hour; each line can be run alone.
 bench: setup
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.field
+	$(BIN)/python -m bench.scale
+	$(BIN)/python -m bench.bridgemq
+	$(BIN)/python -m bench.gateway
+	$(BIN)/python -m bench.gateway_tails
+	$(BIN)/python -m bench.spark
 
 demo: .make/python
 	$(BIN)/corral demo

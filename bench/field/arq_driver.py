@@ -5,20 +5,12 @@ import asyncio
 from arq import create_pool
 from arq.connections import RedisSettings
 from arq.worker import Worker, func
-from driving import BATCH, Handled, data, order, tell, timed_fill
-
-UNDER_WAY = 50
+from driving import BATCH, Handled, add_side_by_side, data, drive
 
 
 async def fill(url: str, count: int) -> None:
     pool = await create_pool(RedisSettings.from_dsn(url))
-    numbers = iter(range(count))
-
-    async def add() -> None:
-        for number in numbers:
-            await pool.enqueue_job("work", data(number))
-
-    await asyncio.gather(*(add() for _ in range(UNDER_WAY)))
+    await add_side_by_side(count, lambda number: pool.enqueue_job("work", data(number)))
     await pool.aclose()
 
 
@@ -47,8 +39,4 @@ async def process(url: str, count: int, concurrency: int) -> Handled:
     return handled
 
 
-asked = order()
-if asked["measure"] == "bulk_add":
-    tell(timed_fill(asked["count"], lambda count: asyncio.run(fill(asked["url"], count))))
-else:
-    tell(asyncio.run(process(asked["url"], asked["count"], asked["setting"])).reading())
+drive(fill, process)

@@ -1,13 +1,15 @@
 """What every driver of the field shares; it runs in the peers' environments, so it needs nothing else."""
 
+import asyncio
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from time import perf_counter, process_time
 from typing import Any
 
 WARM_UP_JOBS = 200
 BATCH = 1000
+UNDER_WAY = 50
 
 
 def data(number: int) -> dict[str, Any]:
@@ -63,3 +65,27 @@ def order() -> dict[str, Any]:
 def tell(reading: dict[str, Any]) -> None:
     """The answer, as the last line."""
     print(json.dumps(reading), flush=True)
+
+
+def drive(
+    fill: Callable[[str, int], Coroutine[Any, Any, None]],
+    process: Callable[[str, int, int], Coroutine[Any, Any, Handled]],
+) -> None:
+    """Carry out the order with a peer of asyncio's."""
+    asked = order()
+    url, count = asked["url"], asked["count"]
+    if asked["measure"] == "bulk_add":
+        tell(timed_fill(count, lambda count: asyncio.run(fill(url, count))))
+    else:
+        tell(asyncio.run(process(url, count, asked["setting"])).reading())
+
+
+async def add_side_by_side(count: int, add: Callable[[int], Awaitable[object]]) -> None:
+    """Many single adds under way at once, for peers that have no bulk add."""
+    numbers = iter(range(count))
+
+    async def one_after_the_other() -> None:
+        for number in numbers:
+            await add(number)
+
+    await asyncio.gather(*(one_after_the_other() for _ in range(UNDER_WAY)))

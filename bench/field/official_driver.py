@@ -3,7 +3,7 @@
 import asyncio
 
 from bullmq import Queue, Worker
-from driving import Handled, batches, data, order, tell, timed_fill
+from driving import Handled, batches, data, drive
 
 OPTIONS = {"attempts": 3, "backoff": {"type": "exponential", "delay": 1000}, "keepLogs": 1000}
 
@@ -30,8 +30,4 @@ async def process(url: str, count: int, concurrency: int) -> Handled:
     return handled
 
 
-asked = order()
-if asked["measure"] == "bulk_add":
-    tell(timed_fill(asked["count"], lambda count: asyncio.run(fill(asked["url"], count))))
-else:
-    tell(asyncio.run(process(asked["url"], asked["count"], asked["setting"])).reading())
+drive(fill, process)

@@ -2,22 +2,14 @@
 
 import asyncio
 
-from driving import Handled, data, order, tell, timed_fill
+from driving import Handled, add_side_by_side, data, drive
 from saq import Queue, Worker
-
-UNDER_WAY = 50
 
 
 async def fill(url: str, count: int) -> None:
     queue = Queue.from_url(url)
     await queue.connect()
-    numbers = iter(range(count))
-
-    async def add() -> None:
-        for number in numbers:
-            await queue.enqueue("work", given=data(number))
-
-    await asyncio.gather(*(add() for _ in range(UNDER_WAY)))
+    await add_side_by_side(count, lambda number: queue.enqueue("work", given=data(number)))
     await queue.disconnect()
 
 
@@ -40,8 +32,4 @@ async def process(url: str, count: int, concurrency: int) -> Handled:
     return handled
 
 
-asked = order()
-if asked["measure"] == "bulk_add":
-    tell(timed_fill(asked["count"], lambda count: asyncio.run(fill(asked["url"], count))))
-else:
-    tell(asyncio.run(process(asked["url"], asked["count"], asked["setting"])).reading())
+drive(fill, process)

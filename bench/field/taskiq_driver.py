@@ -2,11 +2,9 @@
 
 import asyncio
 
-from driving import Handled, data, order, tell, timed_fill
+from driving import Handled, add_side_by_side, data, order, tell, timed_fill
 from taskiq.api import run_receiver_task
 from taskiq_redis import ListQueueBroker
-
-UNDER_WAY = 50
 
 asked = order()
 everything = asyncio.Event()
@@ -21,13 +19,7 @@ async def work(given: dict[str, object]) -> None:
 
 async def fill(count: int) -> None:
     await broker.startup()
-    numbers = iter(range(count))
-
-    async def add() -> None:
-        for number in numbers:
-            await work.kiq(data(number))
-
-    await asyncio.gather(*(add() for _ in range(UNDER_WAY)))
+    await add_side_by_side(count, lambda number: work.kiq(data(number)))
 
 
 async def bulk_add() -> None:
