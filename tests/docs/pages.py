@@ -5,14 +5,33 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import typer
+
+from corral.cli.root import root
 
 HOME = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HEAD = re.compile(r"# ([\w.@-]+)(, continued)?\n")
 LASTING = ("corral worker", "corral gateway", "corral events tail")
 """Commands that go on until they are told to stop."""
+
+
+def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command by its words."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*before, name))
+        else:
+            yield (*before, name), command
+
+
+COMMANDS = dict(commands(typer.main.get_command(root)))
+"""Every command there is, by its words."""
 
 
 @dataclass

@@ -1,14 +1,10 @@
 """The page about the command line names every command and every option there is."""
 
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
-import typer
 
-from corral.cli.root import root
-from tests.docs.pages import HOME
+from tests.docs.pages import COMMANDS, HOME
 
 PAGE = (HOME / "docs" / "reference" / "cli.md").read_text()
 COMMON = {"--url", "--room", "--namespace", "--folder", "--json", "--yes", "--help"}
@@ -16,22 +12,10 @@ ELSEWHERE = ("lake",)
 """Groups with a page of their own."""
 
 
-def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command by its words."""
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, (*before, name))
-        else:
-            yield (*before, name), command
-
-
-ALL = dict(commands(typer.main.get_command(root)))
-
-
-@pytest.mark.parametrize("words", [words for words in ALL if words[0] not in ELSEWHERE], ids=" ".join)
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] not in ELSEWHERE], ids=" ".join)
 def test_a_command_is_on_the_page_with_its_options(words: tuple[str, ...]) -> None:
     assert f"corral {' '.join(words)}" in PAGE
-    for parameter in ALL[words].params:
+    for parameter in COMMANDS[words].params:
         if parameter.param_type_name == "option":
             longest = max(parameter.opts, key=len)
             assert longest in COMMON or longest in PAGE, longest
