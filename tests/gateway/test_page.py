@@ -157,7 +157,7 @@ def test_every_queue_is_shown_live_and_every_name_as_text(
     assert browser.until("document.getElementById('status').dataset.state === 'live'")
     farm.work(
         ("bullmq", "mail", "send", {"fail": HOSTILE}),
-        ("streams", "jobs", "embed", {}),
+        ("streams", "jobs", "embed", {"fail": "no such model"}),
         ("bridgemq", "reports", "render", {}),
     )
     # counts and rates come by themselves
@@ -166,7 +166,9 @@ def test_every_queue_is_shown_live_and_every_name_as_text(
     assert browser.until(f"parseFloat(({row('mail', 'bullmq')})[10]) > 0"), "failures in a second"
     assert browser.until(f"parseFloat(({row('reports', 'bridgemq')})?.[9]) > 0"), "done in a second"
     assert browser.until(row("jobs", "streams"))[6] == "–", "what a contract does not count"
-    assert browser.until("document.querySelector('.deaths .reason')?.textContent") == HOSTILE
+    reasons = "[...document.querySelectorAll('.deaths .reason')].map((reason) => reason.textContent)"
+    browser.until(f"{reasons}.length === 2")
+    assert browser.value(reasons) == ["no such model", HOSTILE], "the last to die first"
     assert browser.value("document.querySelectorAll('#rows img, #rows script, .deaths img').length") == 0
     assert browser.value("document.getElementById('sum-dead').textContent") == "1"
     assert browser.told == [], "nothing was blocked, nothing went wrong"

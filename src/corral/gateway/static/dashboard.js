@@ -7,6 +7,7 @@ const WORKERS_MS = 2000;
 const MINUTE = 60;
 const RATE_S = 10;               // rates are those of the last so many seconds
 const MOST_DEATHS = 8;
+const DEATHS_MS = 2000;          // the dead of one queue are asked for at most so often
 const LONGEST_LINE = 1 << 20;    // characters of one event; a longer one is passed over
 const KEY = "corral.key";
 const THEME = "corral.theme";
@@ -68,9 +69,10 @@ async function refreshWorkers() {
   }));
 }
 
-async function firstDeaths() {
-  const dying = [...queues.values()].filter((one) => one.counts.dead !== 0).slice(0, 20);
-  const lists = await Promise.all(dying.map(async (one) => {
+async function listDeaths(some) {
+  const lists = await Promise.all(some.map(async (one) => {
+    one.hasDied = false;
+    one.listedAt = Date.now();
     try {
       const { jobs } = await (await ask(`${pathOf(one)}/dead-letters?limit=${MOST_DEATHS}`)).json();
       return jobs.map((job) => ({ one, id: job.id, name: job.name, at: job.finished_at, reason: job.reason }));
@@ -79,19 +81,21 @@ async function firstDeaths() {
       throw error;
     }
   }));
-  deaths.length = 0;
-  deaths.push(...lists.flat().sort((a, b) => (b.at || 0) - (a.at || 0)).slice(0, MOST_DEATHS));
+  keepDeaths(lists.flat());
+}
+
+function keepDeaths(fresh) {
+  const all = new Map([...deaths, ...fresh].map((death) => [JSON.stringify([death.one.key, death.id, death.at]), death]));
+  const latest = [...all.values()].sort((a, b) => (b.at || 0) - (a.at || 0)).slice(0, MOST_DEATHS);
+  deaths.splice(0, deaths.length, ...latest);
 }
 
 async function bury(one, id) {
-  // the event tells that it died; the job tells of what
+  // where the contract keeps no list of the dead, the job itself tells what it died of
   try {
     const job = await (await ask(`${pathOf(one)}/jobs/${encodeURIComponent(id)}`)).json();
-    deaths.unshift({ one, id, name: job.name, at: job.finished_at, reason: job.reason });
-  } catch {
-    deaths.unshift({ one, id, name: "", at: Date.now(), reason: "" });
-  }
-  deaths.length = Math.min(deaths.length, MOST_DEATHS);
+    keepDeaths([{ one, id, name: job.name, at: job.finished_at, reason: job.reason }]);
+  } catch { /* it is gone already */ }
 }
 
 // -- what is known ------------------------------------------------------------------------------------------
@@ -99,7 +103,8 @@ async function bury(one, id) {
 function known(room, queue) {
   const key = `${room}/${queue}`;
   if (!queues.has(key)) {
-    queues.set(key, { key, room, queue, counts: {}, isPaused: false, workers: null, row: null, seconds: new Map() });
+    queues.set(key, { key, room, queue, counts: {}, isPaused: false, workers: null, row: null, seconds: new Map(),
+      hasDied: false, listedAt: 0, isNowhere: false });
   }
   return queues.get(key);
 }
@@ -111,7 +116,10 @@ function hear(event) {
   if (event.kind in bucket) bucket[event.kind] += 1;
   one.seconds.set(second, bucket);
   isDirty = true;
-  if (event.kind === "dead" && event.job_id && burying.size < 4) {
+  if (event.kind !== "dead" || !event.job_id) return;
+  if ("dead" in one.counts) {
+    one.hasDied = true;
+  } else if (burying.size < 4) {
     const under = bury(one, event.job_id).finally(() => burying.delete(under));
     burying.add(under);
   }
@@ -323,10 +331,13 @@ async function open() {
   const counting = async () => {
     let isFirst = true;
     while (isCurrent()) {
-      if (isFirst || isDirty || Date.now() - askedAt > QUIET_MS) {
+      const isMourning = [...queues.values()].some((one) => one.hasDied);
+      if (isFirst || isDirty || isMourning || Date.now() - askedAt > QUIET_MS) {
         try {
           await refresh();
-          if (isFirst) await firstDeaths();
+          const some = [...queues.values()].filter((one) => (
+            isFirst ? one.counts.dead !== 0 : one.hasDied && Date.now() - one.listedAt > DEATHS_MS));
+          await listDeaths(some.slice(0, 20));
           isFirst = false;
           if (!isCurrent()) return;
           byId("board").hidden = false;
