@@ -1,7 +1,8 @@
 """A real cluster of masters on loopback, whose slots can be moved."""
 
+import socket
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -10,9 +11,10 @@ import redis
 
 from corral.store.slots import slot_of
 from tests.support.polling import eventually
-from tests.support.servers import Server, start_valkey
+from tests.support.servers import Server, free_port, start_valkey
 
 SLOTS = 16384
+BUS = 10_000
 SETTINGS = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
 MOVED_AT_ONCE = 20
 """Keys in one step of a move."""
@@ -86,7 +88,7 @@ class ClusterServer:
     @contextmanager
     def replica_of(self, index: int) -> Iterator[Server]:
         """A node that follows one of the masters, and takes over from it."""
-        replica = start_valkey(*SETTINGS, "--repl-diskless-sync-delay", "0")
+        replica = _start_node("--repl-diskless-sync-delay", "0")
         try:
             with replica.connect() as client:
                 client.execute_command("CLUSTER MEET", "127.0.0.1", self.nodes[0].port)
@@ -115,7 +117,7 @@ def cluster_of(count: int = 3, binary: str | None = None, *options: str) -> Iter
     nodes: list[Server] = []
     try:
         for _ in range(count):
-            nodes.append(start_valkey(*SETTINGS, *options, binary=binary))
+            nodes.append(_start_node(*options, binary=binary))
         bounds = [SLOTS * index // count for index in range(count + 1)]
         for epoch, (node, (start, end)) in enumerate(zip(nodes, pairwise(bounds), strict=True), 1):
             with node.connect() as client:
@@ -135,6 +137,26 @@ def cluster_of(count: int = 3, binary: str | None = None, *options: str) -> Iter
         yield server
     finally:
         server.stop()
+
+
+def _start_node(*options: str, binary: str | None = None) -> Server:
+    """A node that belongs to no cluster yet; the nodes speak to each other 10,000 ports above."""
+    for _ in range(5):
+        port = free_port()
+        while port + BUS > 65535 or not _is_free(port + BUS):
+            port = free_port()
+        with suppress(RuntimeError):  # another process was quicker
+            return start_valkey(*SETTINGS, *options, binary=binary, port=port)
+    raise RuntimeError("no node of a cluster would start")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def _id_of(master: Any) -> str:

@@ -4,11 +4,9 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
-from redis import Redis
 from redis import exceptions as redis_errors
 
 from corral.errors import (
@@ -27,7 +25,7 @@ from corral.errors import (
 from corral.store.connect import Store
 from corral.store.faults import Elsewhere, UnknownScript, Unreached, fault_of_error, fault_of_text
 from corral.store.scripts import Script
-from tests.support.polling import eventually
+from tests.support.cluster import cluster_of
 from tests.support.servers import Server, free_port, start_valkey
 
 WRITE = Script("write", "return redis.call('SET', KEYS[1], ARGV[1])")
@@ -224,22 +222,8 @@ async def test_a_server_that_still_loads_says_so(saved: Path) -> None:
 @pytest.fixture
 def cluster() -> Iterator[tuple[Server, Server]]:
     """Two primaries, half of the slots each."""
-    options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
-    first, second = start_valkey(*options), start_valkey(*options)
-    with first.connect() as one, second.connect() as two:
-        one.execute_command("CLUSTER ADDSLOTSRANGE", 0, 8191)
-        two.execute_command("CLUSTER ADDSLOTSRANGE", 8192, 16383)
-        two.execute_command("CLUSTER SET-CONFIG-EPOCH", 2)
-        one.execute_command("CLUSTER MEET", "127.0.0.1", second.port)
-        for node in (one, two):
-            assert eventually(partial(is_formed, node), seconds=30)
-    yield first, second
-    first.stop()
-    second.stop()
-
-
-def is_formed(node: Redis) -> bool:
-    return bool(node.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+    with cluster_of(2) as cluster:
+        yield cluster.nodes[0], cluster.nodes[1]
 
 
 async def test_a_node_of_a_cluster_that_was_taken_for_a_single_server_says_so(
