@@ -158,6 +158,7 @@ def test_a_replica_and_a_cluster_without_slots_are_told(healthy: Server, shell: 
         cluster.stop()
     assert "0 of 16384 slots" in found["cluster"][0]["finding"]
     assert levels(found, "cluster") == {"mend"}
+    assert levels(found, "nodes") == {"note"}
     assert ["--namespace '{bridge}'" in finding["mend"] for finding in found["tags"]] == [False, True]
 
 
