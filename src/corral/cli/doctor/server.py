@@ -176,8 +176,8 @@ async def _cluster(app: Corral, store: Store, info: Info, rooms: Sequence[Room])
         if state.get("cluster_state") == "ok" and served == SLOTS
         else wrong("cluster", told, "redis-cli --cluster fix HOST:PORT, or bring the missing nodes back")
     ]
-    mend = "corral doctor --url redis://HOST:PORT for each of the others"
-    found.append(note("nodes", "version, persistence, memory, clients and scripts are those of one node", mend))
+    told = "version, persistence, memory, clients and scripts are those of one node"
+    found.append(note("nodes", told, "corral doctor --url redis://HOST:PORT for each of the others"))
     for room in rooms:
         namespace = app.namespace(room)
         if not (room.tags_queues or has_tag(namespace)):
