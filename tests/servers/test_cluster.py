@@ -330,6 +330,8 @@ async def test_keys_of_several_slots_are_refused_and_nothing_is_written(
 ) -> None:
     with pytest.raises(InvalidName, match=r"'foo' and 'bar' lie in different slots.*hash tag"):
         await store.run(WRITE, ["foo", "bar"], ["x"])
+    with pytest.raises(InvalidName, match=r"'foo' and 'bar' lie in different slots.*hash tag"):
+        await store.pipe([("SET", "foo", "x"), ("SET", "bar", "x")])
     assert [cluster.client(index).dbsize() for index in range(3)] == [0, 0, 0]
 
 

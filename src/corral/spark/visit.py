@@ -13,8 +13,10 @@ from corral.core.bulk import Census, Intake
 from corral.core.ports import EventLog, Inspector
 from corral.errors import StoreFault, StoreRefused
 from corral.spark.options import Where, is_pattern
+from corral.store.address import is_cluster
 from corral.store.connect import Reconnect, Store
 from corral.wire.place import Place
+from corral.wiring import in_one_slot
 from corral.worker.worker import wall_clock
 
 T = TypeVar("T")
@@ -41,7 +43,8 @@ class Visit:
         reconnect, tries, deadline = Reconnect(most_ms=2000), 0, time.monotonic() + self._retry_s
         while True:
             try:
-                return self._runner.run(call())
+                # not `Runner.run`: it sets a signal handler, and for that Python spells out the whole answer
+                return self._runner.get_loop().run_until_complete(call())
             except StoreRefused:
                 raise
             except StoreFault:
@@ -65,7 +68,10 @@ class Visit:
 
     def place(self, queue: str) -> Place:
         """Where the ports of a queue are."""
-        return Place(self._store, queue, self._where.namespace, wall_clock)
+        room, namespace = self._where.room, self._where.namespace
+        if is_cluster(self._where.url):
+            queue = in_one_slot(room, namespace, queue)
+        return Place(self._store, queue, namespace, wall_clock)
 
     def events(self, queue: str) -> EventLog:
         return self._where.room.events(self.place(queue))

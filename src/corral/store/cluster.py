@@ -59,12 +59,15 @@ class Cluster:
         return await self._routed(slot, lambda link: link.call(*command), asking=command)
 
     async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """The answers to several commands; what is between MULTI and EXEC goes to one node, as one."""
+        """The answers to several commands; what is between MULTI and EXEC goes to one node, as one.
+
+        Refused where their keys lie in several slots: they are of one queue, whose name lacks its tag.
+        """
         if not commands:
             return []
+        keys = [key for command in commands for key in keys_of(command)]
+        slot = shared_slot(keys, self._slots.shown) if keys else 0
         if commands[0][0] == "MULTI":
-            keys = [key for command in commands[1:-1] for key in keys_of(command)]
-            slot = shared_slot(keys, self._slots.shown)
             found: list[Any] = await self._routed(slot, lambda link: link.pipe(commands))
             return found
         answers = await asyncio.gather(*(self.call(*command) for command in commands), return_exceptions=True)

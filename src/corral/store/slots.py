@@ -11,7 +11,10 @@ from corral.store.address import Address, Node
 from corral.store.link import CONNECT_TIMEOUT_S, Fixed, Link
 
 KEYLESS = frozenset(
-    {"PING", "SCAN", "CLIENT", "SCRIPT", "INFO", "TIME", "CONFIG", "CLUSTER", "HELLO", "ACL", "FLUSHALL"}
+    {
+        *("PING", "SCAN", "CLIENT", "SCRIPT", "INFO", "TIME", "CONFIG", "CLUSTER", "HELLO", "ACL"),
+        *("FLUSHALL", "MULTI", "EXEC"),
+    }
 )
 _SPECIAL = "*?[\\"
 
