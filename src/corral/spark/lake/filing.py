@@ -143,7 +143,8 @@ class _Seen:
         news = [progress for progress in query.recentProgress if progress["batchId"] > self.batch]
         for progress in news:
             self.batch = progress["batchId"]
-            self.read += progress["numInputRows"]
+            # over Spark Connect only the sources tell
+            self.read += sum(source["numInputRows"] or 0 for source in progress["sources"])
             self.behind = sum(lag_of(progress["sources"]).values())
         return bool(news)
 

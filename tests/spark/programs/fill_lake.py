@@ -1,0 +1,35 @@
+"""`fill_lake MASTER URL LAKE once|on BATCH`: keep a lake, once to the present or on and on, until killed."""
+
+import sys
+from dataclasses import asdict
+from json import dumps
+
+from corral.spark import session
+from corral.spark.lake.filing import Progress
+from corral.spark.lake.layout import Lake
+from corral.spark.lake.running import RunOptions, run
+from corral.spark.options import Where
+from tests.spark.programs.whole_way import QUICK
+
+
+def main(master: str, url: str, folder: str, how: str, batch_events: str) -> None:
+    spark = session(master, conf=QUICK)
+    print("started", flush=True)
+
+    def tell(progress: Progress) -> None:
+        print(dumps(asdict(progress)), flush=True)
+
+    options = RunOptions(
+        is_continuous=how == "on",
+        every_s=0.01,
+        refresh_s=1.0,
+        fold_after=4,
+        batch_events=int(batch_events),
+    )
+    where = Where(url, "bullmq", "bull", "mail")
+    print(dumps(asdict(run(spark, Lake(folder), [where], options, tell))), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,57 @@
+"""`whole_way MASTER URL LAKE bronze|whole`: events into a lake, rows into jobs, on that Spark."""
+
+import json
+import sys
+
+from corral.spark import session
+from corral.spark.lake.filing import file_events
+from corral.spark.lake.layout import Lake
+from corral.spark.lake.running import run
+from corral.spark.options import Where
+
+QUICK = {
+    "spark.driver.memory": "1g",
+    "spark.executor.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.log.level": "ERROR",
+}
+
+
+def main(master: str, url: str, folder: str, how: str) -> None:
+    spark = session(master, conf=QUICK)
+    where = Where(url, "bullmq", "bull", "mail")
+    reader = spark.read.format("corral").option("url", url).option("queue", "mail")
+    read = reader.option("minPartitions", "2").load().count()
+    rows = spark.range(30, numPartitions=2).selectExpr("id", "concat('reader-', id) as to")
+    rows.write.format("corral").mode("append").options(url=url, queue="letters", name="send").save()
+    lake = Lake(folder)
+    if how == "whole":
+        run(spark, lake, [where])
+    else:
+        file_events(spark, lake, [where])
+    plain = spark.read.parquet(f"{lake.path}/bronze")
+    print(
+        json.dumps(
+            {
+                "read": read,
+                "bronze": plain.count(),
+                "distinct": plain.select("event_id").distinct().count(),
+                "outcomes": {
+                    row["outcome"]: row["count"]
+                    for row in lake.jobs(spark).groupBy("outcome").count().collect()
+                },
+            }
+        )
+    )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,37 @@
+"""The same code on a standalone master with two workers, and through Spark Connect."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from corral.core.job import JobState
+from tests.spark.clusters import connect_server, standalone, told_by
+from tests.spark.support import Ranch
+
+
+@pytest.mark.parametrize("how", ["bronze", pytest.param("whole", marks=pytest.mark.faults)])
+@pytest.mark.parametrize("start", [standalone, connect_server])
+def test_events_become_a_lake_and_rows_become_jobs(
+    bull: Ranch, tmp_path: Path, start: Callable[[Path], AbstractContextManager[str]], how: str
+):
+    bull.add(40, "mail")
+    bull.work("mail", most=25)
+    with start(tmp_path) as master:
+        told = told_by("whole_way", tmp_path, master, bull.url, str(tmp_path / "lake"), how)
+    events = len(bull.told("mail"))
+    assert told == {
+        "read": events,
+        "bronze": events,
+        "distinct": events,
+        "outcomes": {"completed": 25, "alive": 15} if how == "whole" else {},
+    }
+
+    async def waiting() -> int:
+        return (await bull.room.inspector(bull.place("letters")).counts())[JobState.WAITING]
+
+    assert bull.run(waiting) == 30
+    if start is standalone:
+        used = [list((tmp_path / f"work-{number}").rglob("stderr")) for number in range(2)]
+        assert all(used), "both workers ran an executor"
