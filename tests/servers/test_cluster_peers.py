@@ -13,10 +13,13 @@ from corral import Corral, Job
 from corral.bullmq import FlowProducer, QueueEvents
 from corral.bullmq import Queue as DropInQueue
 from corral.bullmq import Worker as DropInWorker
-from corral.errors import InvalidName
+from corral.errors import Away, InvalidName
+from corral.store.connect import Store, first_contact
 from tests.support.apps import ended, working
 from tests.support.cluster import ClusterServer, cluster_of
 from tests.support.node import node_binary, node_modules, why_no_node
+from tests.support.servers import redis_server_binary
+from tests.support.tls import make_certificates
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -49,6 +52,22 @@ async def test_node_reaches_a_queue_by_its_tagged_name(cluster: ClusterServer) -
         packed = [f"packed {number}" for number in range(5)]
         assert json.loads(done.stdout) == {"packed": packed, "shipped": 7}
         assert (await ended(app.queue("parcels"), parcel.id)).result == "shipped 7"
+
+
+@pytest.mark.skipif(redis_server_binary() is None, reason="redis-server is not installed")
+async def test_every_node_is_spoken_to_by_tls_where_the_address_says_so(tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    with cluster_of(3, redis_server_binary(), certificates=tmp_path) as cluster:
+        names = [f"queue-{number}" for number in range(12)]
+        assert {cluster.owner(f"{{{name}}}") for name in names} == {0, 1, 2}
+        async with Corral(cluster.url) as app:
+            for name in names:
+                await app.queue(name).add("work", {})
+            assert len(await app.queues()) == 12
+        stranger = Store(cluster.url.partition("&")[0])
+        with pytest.raises(Away, match=r"rediss\+cluster://"):
+            await first_contact(stranger)
+        await stranger.close()
 
 
 async def test_the_drop_in_takes_a_client_of_a_cluster(cluster: ClusterServer) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -12,6 +13,7 @@ import redis
 from corral.store.slots import slot_of
 from tests.support.polling import eventually
 from tests.support.servers import Server, free_port, start_valkey
+from tests.support.tls import client_query, server_settings
 
 SLOTS = 16384
 BUS = 10_000
@@ -23,15 +25,20 @@ MOVED_AT_ONCE = 20
 class ClusterServer:
     """Some masters, the slots shared evenly among them."""
 
-    def __init__(self, nodes: list[Server]) -> None:
+    def __init__(self, nodes: list[Server], ports: list[int], certificates: Path | None) -> None:
         self.nodes = nodes
+        self._ports = ports
+        self._certificates = certificates
         self._stack = ExitStack()
         self._clients = [self._stack.enter_context(node.connect()) for node in nodes]
         self._ids = [client.execute_command("CLUSTER MYID").decode() for client in self._clients]
 
     @property
     def url(self) -> str:
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
+        if self._certificates is not None:
+            return f"rediss+cluster://{hosts}{client_query(self._certificates)}"
+        return f"redis+cluster://{hosts}"
 
     def client(self, index: int) -> redis.Redis:
         """A plain client of one node."""
@@ -112,23 +119,30 @@ class ClusterServer:
 
 
 @contextmanager
-def cluster_of(count: int = 3, binary: str | None = None, *options: str) -> Iterator[ClusterServer]:
-    """Masters that know each other and agree on who serves what."""
+def cluster_of(
+    count: int = 3, binary: str | None = None, *options: str, certificates: Path | None = None
+) -> Iterator[ClusterServer]:
+    """Masters that know each other and agree on who serves what; with certificates, they speak TLS."""
     nodes: list[Server] = []
+    ports: list[int] = []
     try:
         for _ in range(count):
-            nodes.append(_start_node(*options, binary=binary))
+            secure = {} if certificates is None else server_settings(certificates, _port())
+            more = [word for name, value in secure.items() for word in (f"--{name}", value)]
+            more += ["--tls-cluster", "yes"] if secure else []
+            nodes.append(_start_node(*options, *more, binary=binary))
+            ports.append(int(secure.get("tls-port", nodes[-1].port)))
         bounds = [SLOTS * index // count for index in range(count + 1)]
         for epoch, (node, (start, end)) in enumerate(zip(nodes, pairwise(bounds), strict=True), 1):
             with node.connect() as client:
                 # ADDSLOTSRANGE came with Redis 7
                 client.execute_command("CLUSTER ADDSLOTS", *range(start, end))
                 client.execute_command("CLUSTER SET-CONFIG-EPOCH", epoch)
-                client.execute_command("CLUSTER MEET", "127.0.0.1", nodes[0].port)
+                client.execute_command("CLUSTER MEET", "127.0.0.1", ports[0])
         for node in nodes:
             with node.connect() as client:
                 assert eventually(partial(_is_formed, client, count), 30), "the cluster did not form"
-        server = ClusterServer(nodes)
+        server = ClusterServer(nodes, ports, certificates)
     except BaseException:
         for node in nodes:
             node.stop()
@@ -142,12 +156,16 @@ def cluster_of(count: int = 3, binary: str | None = None, *options: str) -> Iter
 def _start_node(*options: str, binary: str | None = None) -> Server:
     """A node that belongs to no cluster yet; the nodes speak to each other 10,000 ports above."""
     for _ in range(5):
-        port = free_port()
-        while port + BUS > 65535 or not _is_free(port + BUS):
-            port = free_port()
         with suppress(RuntimeError):  # another process was quicker
-            return start_valkey(*SETTINGS, *options, binary=binary, port=port)
+            return start_valkey(*SETTINGS, *options, binary=binary, port=_port())
     raise RuntimeError("no node of a cluster would start")
+
+
+def _port() -> int:
+    port = free_port()
+    while port + BUS > 65535 or not _is_free(port + BUS):
+        port = free_port()
+    return port
 
 
 def _is_free(port: int) -> bool:

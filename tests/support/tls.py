@@ -2,6 +2,24 @@
 
 import subprocess
 from pathlib import Path
+from urllib.parse import urlencode
+
+
+def server_settings(folder: Path, port: int) -> dict[str, str]:
+    """What a server is told: its TLS port, its certificate, and that callers must show theirs."""
+    return {
+        "tls-port": str(port),
+        "tls-ca-cert-file": str(folder / "authority.pem"),
+        "tls-cert-file": str(folder / "server.pem"),
+        "tls-key-file": str(folder / "server.key"),
+        "tls-auth-clients": "yes",
+    }
+
+
+def client_query(folder: Path) -> str:
+    """The end of a client's URL: whom to trust, and how to prove who it is."""
+    names = {"ssl_ca_certs": "authority.pem", "ssl_certfile": "client.pem", "ssl_keyfile": "client.key"}
+    return "?" + urlencode({option: str(folder / name) for option, name in names.items()})
 
 
 def make_certificates(folder: Path) -> None:

@@ -7,14 +7,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import redis
 
 from tests.support.cluster import cluster_of
 from tests.support.sentinel import sentinels_of
 from tests.support.servers import Server, free_port, redis6_binary, redis_server_binary, start_valkey
-from tests.support.tls import make_certificates
+from tests.support.tls import client_query, make_certificates, server_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 ACL_PAGE = ROOT / "docs" / "how-to" / "acl.md"
@@ -104,29 +103,14 @@ def _narrow_user() -> Iterator[Served]:
 @contextmanager
 def _tls() -> Iterator[Served]:
     """Whoever calls must show a certificate too; the plain port is for looking behind it."""
-    with _tls_server() as (server, port):
-        files = {
-            "ssl_ca_certs": server.folder / "authority.pem",
-            "ssl_certfile": server.folder / "client.pem",
-            "ssl_keyfile": server.folder / "client.key",
-        }
-        yield Served(f"rediss://127.0.0.1:{port}?{urlencode(files)}", server.connect)
-
-
-@contextmanager
-def _tls_server() -> Iterator[tuple[Server, int]]:
     port = free_port()
     with _plain(binary=redis_server_binary()) as server:
         make_certificates(server.folder)
+        settings = server_settings(server.folder, port)
         with server.connect() as client:
             # one call: the files make sense together only
-            client.execute_command(
-                "CONFIG", "SET", "tls-port", port, "tls-auth-clients", "yes",
-                "tls-ca-cert-file", str(server.folder / "authority.pem"),
-                "tls-cert-file", str(server.folder / "server.pem"),
-                "tls-key-file", str(server.folder / "server.key"),
-            )  # fmt: skip
-        yield server, port
+            client.execute_command("CONFIG", "SET", *(word for pair in settings.items() for word in pair))
+        yield Served(f"rediss://127.0.0.1:{port}{client_query(server.folder)}", server.connect)
 
 
 @contextmanager
