@@ -53,13 +53,24 @@ async def test_every_claiming_turn_says_that_its_worker_lives(yard: Yard):
     broker = yard.broker("worker-1", region="eu")
     await broker.turn([], 1)
     assert yard.json("workers", "worker-1")["region"] == "eu"
-    assert yard.client.exists("bridge:workers:heartbeat:worker-1")
+    first = yard.text("workers", "heartbeat", "worker-1")
+    yard.now = yard.clock() + 9_000
+    await broker.turn([], 1)
+    assert yard.text("workers", "heartbeat", "worker-1") == first, "not more often than every 10 s"
+    yard.now += 1_000
+    await broker.turn([], 1)
+    assert yard.text("workers", "heartbeat", "worker-1") == str(yard.now)
+    assert yard.json("workers", "worker-1")["lastSeen"] == yard.now
+
+
+async def test_a_heartbeat_that_was_lost_is_there_again_with_the_next_claim(yard: Yard):
+    broker, other = yard.broker("worker-1"), yard.broker("other")
+    await broker.turn([], 1)
     yard.client.delete("bridge:workers:heartbeat:worker-1")
-    await broker.turn([], 1)
-    assert not yard.client.exists("bridge:workers:heartbeat:worker-1"), "not more often than every 10 s"
-    yard.now = yard.clock() + 10_000
-    await broker.turn([], 1)
-    assert yard.client.exists("bridge:workers:heartbeat:worker-1")
+    await broker.submit([yard.job()])
+    await yard.claim(broker)
+    assert 29_000 < yard.client.pttl("bridge:workers:heartbeat:worker-1") <= 30_000
+    assert list((await other.recover()).requeued) == [], "nobody takes it for dead"
 
 
 async def test_a_renewal_says_so_too(yard: Yard):

@@ -4,6 +4,8 @@ import asyncio
 from base64 import b64encode
 from typing import Any
 
+import pytest
+
 from tests.wire.meeting import PATIENCE_S, Meeting, until
 
 
@@ -34,7 +36,8 @@ async def test_node_lists_our_workers_by_name_until_they_stop(meeting: Meeting) 
     await until(gone, "stopped workers are not listed")
 
 
-async def test_a_busy_worker_is_listed_too(meeting: Meeting) -> None:
+@pytest.mark.parametrize("has_waited", [True, False], ids=["since it waited", "since it started"])
+async def test_a_busy_worker_is_listed_too(meeting: Meeting, has_waited: bool) -> None:
     going, end = asyncio.Event(), asyncio.Event()
 
     @meeting.app.job("send", queue="mail")
@@ -42,9 +45,12 @@ async def test_a_busy_worker_is_listed_too(meeting: Meeting) -> None:
         going.set()
         await end.wait()
 
-    async with meeting.corral_works(name="anna"):
-        await meeting.idle()
+    if not has_waited:
         await meeting.node_adds()
+    async with meeting.corral_works(name="anna", concurrency=1):
+        if has_waited:
+            await meeting.idle()
+            await meeting.node_adds()
         await asyncio.wait_for(going.wait(), PATIENCE_S)
         listed = await node_sees(meeting)
         end.set()

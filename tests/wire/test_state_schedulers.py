@@ -121,7 +121,8 @@ async def test_what_cannot_be_kept_is_refused(clockwork: MakeClockwork, repeat: 
 
 
 @pytest.mark.parametrize("repeat", [{"every": 0.5}, {"every": True}, {"every": -5}, {"every": "1000"},
-                                    {"every": 1000, "startDate": "soon"}, {"pattern": 7}])  # fmt: skip
+                                    {"every": 1000, "startDate": "soon"}, {"pattern": 7},
+                                    {"every": 1000, "tz": {"name": "UTC"}}])  # fmt: skip
 async def test_what_node_would_take_amiss_is_refused(clockwork: MakeClockwork, repeat: Any) -> None:
     queue = await clockwork()
     with pytest.raises(InvalidOptions):
@@ -129,6 +130,15 @@ async def test_what_node_would_take_amiss_is_refused(clockwork: MakeClockwork, r
     with pytest.raises(InvalidOptions, match="scheduler id"):
         await queue.schedulers.upsert("a:b:c:d:e", {"every": 1000})
     assert queue.entry("repeat") is None
+
+
+async def test_a_change_that_is_refused_leaves_the_scheduler_as_it_was(clockwork: MakeClockwork) -> None:
+    queue = await clockwork()
+    await queue.upsert("tick", {"every": 1000})
+    before = queue.entry("repeat:tick")
+    with pytest.raises(InvalidOptions, match="name of its jobs"):
+        await queue.schedulers.upsert("tick", {"every": 2000}, name={"name": "tock"})  # type: ignore[arg-type]
+    assert queue.entry("repeat:tick") == before
 
 
 async def test_a_scheduler_of_a_paused_and_of_a_full_queue(clockwork: MakeClockwork) -> None:

@@ -42,6 +42,7 @@ class BullmqBroker:
         self._turns = 0
         self._unanswered: str | None = None
         self._line = self._store.line(self._keys.connection_name(place.profile.name), LONGEST_BLOCK_S)
+        self._is_listed = False
         self._wake_up_at_risk = False
         self._iterations = Iterations(place)
         profile = place.profile
@@ -88,6 +89,7 @@ class BullmqBroker:
         self._turns += 1
         receipt = f"{self._owner}:{self._turns}"
         if want:
+            await self._be_listed()
             self._unanswered = receipt
         refused, count, packed, why, until, has_scheduled = await self._trip(rows, now, receipt, want)
         for index, code, text in refused:
@@ -104,6 +106,12 @@ class BullmqBroker:
             # only now: where a schedule could not be carried on, the claims are adopted and it is tried again
             self._unanswered = None
         return Turn(verdicts, claims, Rest(Why(why.decode()), until or None))
+
+    async def _be_listed(self) -> None:
+        """Open the blocking line: workers are counted by it, also those that have never had to wait."""
+        if not self._is_listed:
+            await self._line.call("EXISTS", self._keys.part("marker"))
+            self._is_listed = True
 
     async def _carry_on(self, claims: Sequence[Claim], rows: Sequence[Sequence[Any]]) -> Sequence[Claim]:
         """Make the next job of each scheduler whose job is among the claims; those that may run."""

@@ -68,6 +68,7 @@ class BullmqSchedulers(Bound):
         """
         now = self._place.clock()
         _check(scheduler_id, repeat, now)
+        _check_text("the name of its jobs", name)
         if is_over(repeat, now):
             return None
         due = self._due(repeat, now)
@@ -139,11 +140,18 @@ def _check(scheduler_id: str, repeat: Mapping[str, Any], now: int) -> None:
         raise InvalidOptions(f"every is {shown(every)} and pattern is {shown(pattern)}; use one of them")
     if every and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
         raise InvalidOptions(f"every is {shown(every)}; use whole milliseconds, from 1")
+    _check_text("tz", repeat.get("tz"))
     if repeat.get("immediately") and repeat.get("startDate"):
         raise InvalidOptions("immediately and startDate are both given; use one of them")
     end = milliseconds("endDate", repeat.get("endDate"))
     if end is not None and end < now:
         raise InvalidOptions(f"endDate {shown(repeat['endDate'])} has passed; use a later one")
+
+
+def _check_text(what: str, value: Any) -> None:
+    # the script replaces a scheduler's hash: what no hash can hold must not get as far as that
+    if value is not None and not isinstance(value, str):
+        raise InvalidOptions(f"{what} is {shown(value)}; use text")
 
 
 def _fields(name: str, repeat: Mapping[str, Any], wire: Mapping[str, Any], data: bytes) -> list[Any]:
