@@ -118,8 +118,8 @@ class BridgemqBroker:
             SCRIPTS["turn"],
             [*self._keys.fixed, *self._keys.fences(row.id for row in rows), self._keys.trip(self._id)],
             (*start, self._place.queue, pack(rows), want, self._trips, self._place.profile.lock_ms,
-             self._settings.heartbeat_ms if is_beating else "", self._metadata(now) if is_beating else "",
-             self._skills, self._cursor, self._settings.result_s, self._settings.scan),
+             self._settings.heartbeat_ms, self._metadata(now) if is_beating else "", self._skills,
+             self._cursor, self._settings.result_s, self._settings.scan),
         )  # fmt: skip
         if want > 0:
             self._unanswered = None

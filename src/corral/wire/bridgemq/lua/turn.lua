@@ -1,7 +1,7 @@
 -- turn: settle a batch of claims, then claim as many again as asked.
 -- KEYS     .. [11] keys.fixed, then lock and fence of each settled job, then trips:BROKER
 -- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue   ARGV[5] msgpack [settlement row, …] (parts/settling)
--- ARGV[6]  want   ARGV[7] number of this trip   ARGV[8] lock ms   ARGV[9] heartbeat ms, or ""   ARGV[10] metadata
+-- ARGV[6]  want   ARGV[7] number of this trip   ARGV[8] lock ms   ARGV[9] heartbeat ms   ARGV[10] metadata, or "" between two beats
 -- ARGV[11] msgpack [stack, capabilities, region] of the worker   ARGV[12] cursor (parts/scanning), or ""
 -- ARGV[13] result s   ARGV[14] jobs of others to look at in each place
 -- Returns  [0 | code | fault text, …], [claimed row, …], why, until ms or 0, cursor, empty | more | others
@@ -42,7 +42,12 @@ end
 
 if want <= 0 or is_given_up() then return answer({}, "satisfied", 0, ARGV[12], "more") end
 
-if ARGV[9] ~= "" then beat(ARGV[9], ARGV[10]) end
+-- a worker that asks for jobs lives; between two beats that is written only where its heartbeat was lost
+if ARGV[10] ~= "" then
+  beat(ARGV[9], ARGV[10])
+else
+  call("SET", ROOT .. "workers:heartbeat:" .. SPEAKER, NOW, "NX", "PX", ARGV[9])
+end
 promote_due(PROMOTED)
 if call("SISMEMBER", PAUSED, queue) == 1 then return answer({}, "paused", 0, "", "others") end
 
