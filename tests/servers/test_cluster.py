@@ -9,7 +9,7 @@ import pytest
 
 from corral import Corral, JobState, Queue
 from corral.core.job import Job
-from corral.errors import ClusterMoving, InvalidName, InvalidOptions, StoreRefused
+from corral.errors import Away, ClusterMoving, InvalidName, InvalidOptions, StoreRefused
 from corral.store.connect import Reconnect, Store, first_contact
 from corral.store.scripts import Script
 from corral.store.slots import slot_of
@@ -284,6 +284,8 @@ async def test_workers_go_on_at_the_replica_when_a_master_is_killed() -> None:
                 assert len(runs) < 1000
                 assert await becomes_true(lambda: len(runs) == 1000, 60)
                 assert await all_settled(app.queue("{mail}"))
+                await first_contact(app.store())
+                assert [queue.name for queue in await app.queues()] == ["{mail}"]
             assert sum(runs.values()) < 1250
 
 
@@ -359,6 +361,19 @@ async def test_one_node_that_answers_is_enough_to_find_the_others(cluster: Clust
     for number in range(20):
         assert await store.call("SET", f"key-{number}", number) == b"OK"
     await store.close()
+
+
+async def test_a_cluster_with_a_dead_master_answers_by_the_others() -> None:
+    with cluster_of(3) as cluster:
+        store = Store(cluster.url)
+        await first_contact(store)
+        for node in sorted(cluster.nodes, key=lambda node: node.port)[:2]:
+            node.process.kill()
+            node.process.wait()
+        await first_contact(store)
+        with pytest.raises(Away):
+            await store.call("CLIENT", "LIST")
+        await store.close()
 
 
 async def test_a_single_server_is_no_cluster_and_that_is_said(server: Server) -> None:

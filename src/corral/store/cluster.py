@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from corral.errors import Away, ClusterMoving, ReadOnly
@@ -41,7 +42,7 @@ class Cluster:
         self._links: dict[Node, Link] = {}
 
     async def call(self, *command: Any) -> Any:
-        """The answer to a command of the node that serves its keys; of all nodes where it has no key."""
+        """The answer of the node that serves the command's keys; of any or all where it has none."""
         match command[0]:
             case "SCAN":
                 return await self._scan(command)
@@ -50,8 +51,7 @@ class Cluster:
                 return _joined(command, answers)
         keys = keys_of(command)
         if not keys:
-            masters = await self._slots.masters()
-            return await self._link(masters[0]).call(*command)
+            return await self._anywhere(command)
         slot = shared_slot(keys, self._slots.shown)
         if command[0] in ("EVAL", "EVALSHA"):
             guarded = _guarded(command)
@@ -147,11 +147,26 @@ class Cluster:
             link = self._links[node] = Link(where, shown, self._timeout, self._name, is_alone=False)
         return link
 
-    # -- everywhere ---------------------------------------------------------------------------------------
+    # -- anywhere, everywhere -----------------------------------------------------------------------------
+
+    async def _anywhere(self, command: Sequence[Any]) -> Any:
+        """The answer of the first master that gives one; a command without keys only asks."""
+        *others, last = await self._slots.masters()
+        for node in others:
+            with suppress(Away):
+                return await self._at(node, command)
+        return await self._at(last, command)
 
     async def _everywhere(self, command: Sequence[Any]) -> list[Any]:
         masters = await self._slots.masters()
-        return await asyncio.gather(*(self._link(node).call(*command) for node in masters))
+        return await asyncio.gather(*(self._at(node, command) for node in masters))
+
+    async def _at(self, node: Node, command: Sequence[Any]) -> Any:
+        try:
+            return await self._link(node).call(*command)
+        except Away:
+            self._slots.doubt()
+            raise
 
     async def _scan(self, command: Sequence[Any]) -> list[Any]:
         """One node after the other, by cursors that say which; one alone where the pattern has a tag."""
@@ -168,7 +183,7 @@ class Cluster:
         index = int(place or 0)
         if index >= len(masters):
             return [b"0", []]
-        following, keys = await self._link(masters[index]).call("SCAN", inner, *rest)
+        following, keys = await self._at(masters[index], ("SCAN", inner, *rest))
         if following != b"0":
             return [b"%d-%s" % (index, following), keys]
         return [b"%d-0" % (index + 1) if index + 1 < len(masters) else b"0", keys]

@@ -122,9 +122,12 @@ class Slots:
         return node
 
     async def masters(self) -> list[Node]:
-        """All masters that serve slots, in an order that stays."""
+        """All masters that serve slots, in an order that stays; there is at least one."""
         if self._is_doubted:
             await self._refresh()
+        if not self._masters:
+            self._is_doubted = True
+            raise ClusterMoving(f"{self.shown}: no node serves any slot")
         return self._masters
 
     def moved(self, slot: int, node: Node) -> None:
