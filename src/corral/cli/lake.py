@@ -14,6 +14,7 @@ from corral.cli import sparks
 from corral.cli.session import Here, at_server
 from corral.cli.workers import MOST_PORT, serve_metrics
 from corral.errors import InvalidOptions
+from corral.wiring import Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,18 +132,23 @@ async def backfill(
 
 
 async def places_of(here: Here, queue: str, is_waiting: bool = False) -> "list[Where]":
-    """The rooms that are meant, as Spark's readers are told of them; those without a queue are left out."""
+    """The rooms that are meant, as Spark's readers are told of them; those without an event are left out."""
     from corral.spark.options import Where
 
-    used = [room for room in here.rooms if is_waiting or await here.app.queues(room.name)]
+    used = [room for room in here.rooms if is_waiting or await _has_events(here, room)]
     if not used:
-        names = " and ".join(room.name for room in here.rooms)
-        raise InvalidOptions(f"no queue in room {names} at {here.dialled}; there is nothing to read yet")
+        names = " or ".join(room.name for room in here.rooms)
+        raise InvalidOptions(f"no event in room {names} at {here.dialled}; there is nothing to read yet")
     namespace = here.where.namespace
     return [
         Where(here.app.url, room.name, room.default_namespace if namespace is None else namespace, queue)
         for room in used
     ]
+
+
+async def _has_events(here: Here, room: Room) -> bool:
+    extents = [await queue.events.extent() for queue in await here.app.queues(room.name)]
+    return any(extent.length or extent.added for extent in extents)
 
 
 def _losses(ran: "Ran") -> list[str]:
