@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import tempfile
@@ -10,9 +11,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from corral.cli.demo.stage import percentile
+from corral.wiring import ROOMS
+from tests.support.polling import eventually
 
 LONGEST_S = 60
 """The demo takes two seconds; a busy machine may need more."""
@@ -65,6 +69,34 @@ def test_the_demo_ends_well_and_leaves_nothing_behind(folder: Path) -> None:
     assert "dead after 3 attempts: e-mail 500" in ended.stdout
     assert "the server and its data are gone" in ended.stdout
     assert "\x1b" not in ended.stdout, "plain lines where there is no terminal"
+
+
+def _workers(queues: str, queue: dict[str, str]) -> object:
+    return httpx2.get(f"{queues}/{queue['room']}/{queue['queue']}/workers", timeout=10).json()["workers"]
+
+
+def test_kept_it_runs_on_with_a_page_until_a_signal(folder: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "corral.cli", "--json", "demo", "--without-lake", "--keep"],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    told = [json.loads(process.stdout.readline()) for _ in range(5)]
+    try:
+        page = httpx2.get(told[-1]["dashboard"], timeout=10)
+        assert (page.status_code, "Corral" in page.text) == (200, True)
+
+        def is_working() -> bool:
+            queues = httpx2.get(told[-1]["queues"], timeout=10).json()["queues"]
+            return {queue["room"] for queue in queues if _workers(told[-1]["queues"], queue)} == ROOMS.keys()
+
+        assert eventually(is_working, 30)
+    finally:
+        process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    assert left_behind(folder) == []
 
 
 def test_for_programs_the_demo_is_a_document_for_each_step(folder: Path) -> None:

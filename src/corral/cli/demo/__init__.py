@@ -9,11 +9,13 @@ import typer
 from corral.cli.demo.bridge import route_films
 from corral.cli.demo.embeddings import embed_texts
 from corral.cli.demo.http import jobs_by_http
+from corral.cli.demo.keeping import keep
 from corral.cli.demo.lake import keep_history
 from corral.cli.demo.mail import send_mail
 from corral.cli.demo.stage import Broken, Report, Skipped, Stage, Step
 from corral.cli.screen import Screen
 from corral.cli.session import FAILED, JsonOption, finish, remember
+from corral.errors import InvalidOptions
 from corral.observe import logs
 from corral.store.embedded import Embedded
 
@@ -28,10 +30,19 @@ STEPS: tuple[Step, ...] = (
 """What is shown, one after the other; a step that fails does not hide the next."""
 
 
+NEXT = (
+    "next: docs/quickstart.md for a program of your own; `corral demo --keep` for the dashboard;",
+    "      `corral doctor`, `corral top` and `corral dlq ls` for a server that you have",
+)
+
+
 def command(
     context: typer.Context,
     without_lake: Annotated[
         bool, typer.Option("--without-lake", help="Leave out the lake: Spark takes its time to start.")
+    ] = False,
+    is_kept: Annotated[
+        bool, typer.Option("--keep", help="Leave it running, with the gateway and its page, until Ctrl-C.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -42,6 +53,8 @@ def command(
     logs.configure("critical")
 
     async def play(screen: Screen) -> int | None:
+        if is_kept and not HAS_GATEWAY:
+            raise InvalidOptions("--keep shows the gateway; install it first: pip install 'corral[gateway]'")
         began = perf_counter()
         stage = Stage(screen)
         server = Embedded(temporary=True)
@@ -49,10 +62,15 @@ def command(
             folder = server.folder
             stage.say(f"a private server is up after {perf_counter() - began:.2f} s")
             failures = [not await _play_one(step, server.url, stage) for step in steps]
+            stage.close(perf_counter() - began)
+            if is_kept:
+                await keep(server.url, stage)
         if folder.exists():
             screen.fail(Broken(f"the server's folder {folder} is still there"))
             failures.append(True)
-        stage.close(perf_counter() - began)
+        if not is_kept and not any(failures):
+            for line in ("the server and its data are gone", "", *NEXT):
+                stage.say(line)
         return FAILED if any(failures) else None
 
     finish(where.as_json, play)

@@ -3,23 +3,19 @@
 import asyncio
 import http.client
 import json
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Thread
-from time import monotonic, sleep
 from typing import Any
 
 from corral.app import Corral
-from corral.cli.demo.stage import Broken, Report, Stage, expect, work_off
+from corral.cli.demo.serving import LONGEST_S, gateway
+from corral.cli.demo.stage import Report, Stage, expect, work_off
 
 JOBS = 50
-STEPS = 20
-"""What the tailed job's handler tells."""
+ANSWER = "The herd is home, the gate is shut, and every one of them was counted twice on the way in."
+WORDS = ANSWER.split()
+"""What the chat job streams."""
 BROKEN_AFTER = 8
 """So many events are read before the line is broken."""
-LONGEST_S = 20.0
 
 
 async def jobs_by_http(url: str, stage: Stage) -> Report:
@@ -27,13 +23,19 @@ async def jobs_by_http(url: str, stage: Stage) -> Report:
     async with Corral(url, room="streams") as app:
 
         @app.job("tool")
-        async def write(job: Any) -> dict[str, int]:
-            for number in range(STEPS if job.data["number"] == JOBS - 1 else 1):
-                await job.emit("wrote", {"line": number})
-                await asyncio.sleep(0.01)
+        async def use_tool(job: Any) -> dict[str, int]:
+            await job.emit("used", {"number": job.data["number"]})
+            await asyncio.sleep(0.01)  # a tool takes its time
             return {"number": job.data["number"]}
 
-        with _gateway(url) as port:
+        @app.job("chat")
+        async def answer(job: Any) -> dict[str, int]:
+            for word in WORDS:
+                await job.emit("word", {"text": word})
+                await asyncio.sleep(0.01)  # so does whoever answers
+            return {"words": len(WORDS)}
+
+        with gateway(url) as port:
             tail = _Tail(port)
 
             async def produce() -> None:
@@ -42,7 +44,7 @@ async def jobs_by_http(url: str, stage: Stage) -> Report:
 
             tally = await work_off(app, "jobs by HTTP (room streams)", JOBS, produce, stage, concurrency=10)
     kinds = [kind for kind, _ in tail.events]
-    expect("events of the tailed job", kinds, ["queued", "running", *["event"] * STEPS, "done"])
+    expect("events of the tailed job", kinds, ["queued", "running", *["event"] * len(WORDS), "done"])
     expect("events that came twice", len(tail.events) - len({event for _, event in tail.events}), 0)
     expect("times the line was broken", tail.breaks, 1)
     return Report(
@@ -54,44 +56,16 @@ async def jobs_by_http(url: str, stage: Stage) -> Report:
         retries=tally.retries,
         rate=tally.rate,
         p95_ms=tally.p95_ms,
-        remark=f"one job tailed live: {len(kinds)} events through a broken line, none missed, none twice",
+        remark=f"a chat job tailed live: {len(kinds)} events through a broken line, none missed, none twice",
     )
-
-
-@contextmanager
-def _gateway(url: str) -> Iterator[int]:
-    """A gateway in a thread of its own; its port."""
-    import uvicorn
-
-    from corral.gateway import Settings, create_app
-    from corral.gateway.serving import Address, configure
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    settings = Settings(redis_url=url)
-    server = uvicorn.Server(
-        configure(create_app(settings), Address(port=port), settings, log_level="critical")
-    )
-    thread = Thread(target=server.run, name="demo-gateway", daemon=True)
-    thread.start()
-    try:
-        deadline = monotonic() + LONGEST_S
-        while not server.started:
-            if not thread.is_alive() or monotonic() > deadline:
-                raise Broken("the gateway does not start")
-            sleep(0.01)
-        yield port
-    finally:
-        server.should_exit = True
-        thread.join(LONGEST_S)
 
 
 def _ask(port: int, number: int) -> str:
     """The id of a job that was asked for."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST_S)
     try:
-        body = json.dumps({"task": "tool", "payload": {"number": number}, "ttl_s": 600})
+        task = "chat" if number == JOBS - 1 else "tool"
+        body = json.dumps({"task": task, "payload": {"number": number}, "ttl_s": 600})
         headers = {"Content-Type": "application/json", "Idempotency-Key": f"demo-{number}"}
         connection.request("POST", "/v1/jobs", body, headers)
         answer = connection.getresponse()

@@ -24,6 +24,11 @@ def refusals(number: int) -> int:
     return 2 if number % 100 == 99 else 1 if number % 40 == 13 else 0
 
 
+def asked_for(number: int) -> dict[str, int]:
+    """The options of this one: some are urgent, some are for later."""
+    return {"priority": 1} if number % 10 == 3 else {"delay": 200} if number % 10 == 7 else {}
+
+
 async def send_mail(url: str, stage: Stage) -> Report:
     """Send them all, and compare what the server has with what should be there."""
     chance = Random(1)
@@ -38,7 +43,9 @@ async def send_mail(url: str, stage: Stage) -> Report:
 
         async def produce() -> None:
             for start in range(0, JOBS, TOGETHER):
-                await send_email.add_many(letter(number) for number in range(start, start + TOGETHER))
+                for options in ({}, {"priority": 1}, {"delay": 200}):
+                    numbers = [n for n in range(start, start + TOGETHER) if asked_for(n) == options]
+                    await send_email.add_many(map(letter, numbers), **options)
                 await asyncio.sleep(0.01)
 
         tally = await work_off(app, "e-mails (room bullmq)", JOBS, produce, stage, concurrency=50)
@@ -59,7 +66,8 @@ async def send_mail(url: str, stage: Stage) -> Report:
             retries=tally.retries,
             rate=tally.rate,
             p95_ms=tally.p95_ms,
-            remark=f"dead after {dead.attempt} attempts: e-mail {dead.data['number']}, {dead.reason!r}",
+            remark="every tenth e-mail was urgent, every tenth for later; "
+            f"dead after {dead.attempt} attempts: e-mail {dead.data['number']}, {dead.reason!r}",
         )
 
 

@@ -206,7 +206,7 @@ class Stage:
         if self._failed:
             self._screen.line(Text(f"failed: {', '.join(self._failed)}", "bold red"))
         else:
-            self._screen.line(Text(f"done in {seconds:.1f} s; the server and its data are gone", "green"))
+            self._screen.line(Text(f"done in {seconds:.1f} s", "green"))
 
 
 def _row(report: Report) -> list[str]:
