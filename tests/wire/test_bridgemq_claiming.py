@@ -48,7 +48,7 @@ async def calls_until_claimed(broker: BridgemqBroker, most: int = 1000) -> tuple
     raise AssertionError(f"nothing was claimed in {most} calls")
 
 
-BESIDES = 10
+BESIDES = 15
 """Keys a turn reads besides the jobs it looks at: the list and its cursor, pauses, what is due."""
 
 

@@ -124,8 +124,10 @@ local function look(search, start)
   local kept, gone, looked, bytes = {}, {}, 0, search.bytes
   local is_end = false
   while not is_end and #kept < search.window and not is_filled(search) and search.bytes - bytes < MOST_BYTES do
-    local ids = call("LRANGE", WAITING, start + looked, start + looked + search.window - 1)
-    is_end = #ids < search.window
+    -- most often the first ones fit: no more ids are read than are wanted, until one does not
+    local most = looked == 0 and math.min(search.want - #search.claims, search.window) or search.window
+    local ids = call("LRANGE", WAITING, start + looked, start + looked + most - 1)
+    is_end = #ids < most
     local raws, at = {}, 0
     for i, id in ipairs(ids) do
       if #kept >= search.window or is_filled(search) or search.bytes - bytes >= MOST_BYTES then
