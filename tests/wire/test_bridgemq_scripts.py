@@ -249,6 +249,15 @@ def test_process_delayed_moves_no_more_than_asked(client, producer):
     assert client.llen("bridge:jobs:waiting") == 250
 
 
+def test_process_delayed_moves_a_hundred_where_nothing_is_asked(client, producer):
+    scheduler = StrangerScheduler(client)
+    for n in range(101):
+        client.zadd("bridge:jobs:delayed", {f"j{n}": n + 1})
+    keys = ["bridge:jobs:delayed", "bridge:jobs:waiting"]
+    assert scheduler.script("process_delayed", keys, [now_ms()]) == 100
+    assert scheduler.script("process_delayed", keys, [now_ms()]) == 1
+
+
 # -- process_cron -----------------------------------------------------------------------------------------
 
 
