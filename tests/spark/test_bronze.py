@@ -12,7 +12,7 @@ from corral.errors import InvalidOptions
 from corral.spark.lake import bronze
 from corral.spark.lake.compaction import compact
 from corral.spark.lake.feeds import source_name
-from corral.spark.lake.filing import prepare
+from corral.spark.lake.filing import LakeFailed, prepare
 from corral.spark.lake.generations import LakeBusy
 from corral.spark.lake.layout import BRONZE, JOBS, MINUTES, Lake
 from corral.spark.lake.refreshing import COVERS
@@ -95,6 +95,23 @@ def test_a_lake_that_lost_its_checkpoint_goes_on_where_it_was(spark, bull: Ranch
     assert json.loads(gap["data"])["missing"] == gone - 40
     assert len(rows) == 40 + len(kept) + 1
     assert len({row["event_id"] for row in rows}) == len(rows)
+
+
+def test_a_checkpoint_that_is_older_than_the_lake_is_refused(spark, bull: Ranch, lake: Lake, tmp_path: Path):
+    bull.add(2)
+    filed(spark, lake, bull)
+    checkpoint = lake.checkpoint(source_name(where(bull)))
+    shutil.copytree(checkpoint, tmp_path / "kept")
+    bull.add(2)
+    filed(spark, lake, bull)
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "kept", checkpoint)
+    bull.add(2)
+    with pytest.raises(LakeFailed, match="is older than the lake: it forgot a batch"):
+        filed(spark, lake, bull)
+    shutil.rmtree(checkpoint)
+    filed(spark, lake, bull)
+    assert plain_ids(spark, lake) == told_ids(bull)
 
 
 def test_days_that_are_old_leave_and_a_replay_does_not_bring_them_back(spark, bull: Ranch, lake: Lake):

@@ -33,8 +33,8 @@ def ended(*words: str, folder: Path, **more: str) -> "subprocess.CompletedProces
 def test_the_demo_ends_with_a_lake_and_an_audit_that_finds_nothing_lost(tmp_path: Path):
     demo = ended("demo", folder=tmp_path)
     assert (demo.returncode, demo.stderr) == (0, "")
-    for said in ("bullmq: nothing lost: 1000", "streams: nothing lost: 150", "bridgemq: nothing lost"):
-        assert said in demo.stdout
+    for room in ("bullmq", "streams", "bridgemq"):
+        assert f"{room}: nothing lost: " in demo.stdout
     assert "events in the lake" in demo.stdout
     assert list(tmp_path.iterdir()) == []
 

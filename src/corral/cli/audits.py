@@ -13,7 +13,7 @@ import typer
 from corral.cli import sparks
 from corral.cli.lake import ConfOption, MasterOption, QueueOption, places_of
 from corral.cli.screen import Screen
-from corral.cli.session import FAILED, Here, at_server
+from corral.cli.session import Here, at_server
 from corral.errors import InvalidOptions
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from corral.spark.lake.compare import Comparison
     from corral.spark.lake.layout import Lake
     from corral.spark.options import Where
-
-UNPROVABLE = 4
-"""Nothing is wrong as far as can be told, and not all can be told: events were gone before they were read."""
 
 
 @at_server
@@ -114,9 +111,7 @@ def _say_audits(screen: Screen, audits: "Sequence[Audit]") -> int:
             screen.line(f"… and {one.omitted:,} more; --most lists them")
         screen.line(f"room {one.room}: {one.sentence()}")
     codes = {one.exit_code for one in audits}
-    if Exit.WRONG in codes:
-        return FAILED
-    return UNPROVABLE if codes - {Exit.NOTHING_LOST} else 0
+    return next(code for code in (Exit.WRONG, Exit.UNPROVABLE, Exit.NOTHING_LOST) if code in codes)
 
 
 def _document(audit: "Audit") -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 from corral.errors import CorralError
 from corral.spark.lake.generations import read_json, visible, write_json
 from corral.spark.lake.layout import BRONZE, HISTORY, Lake
-from corral.spark.offsets import id_key
+from corral.spark.offsets import BEGINNING, id_key
 from corral.spark.schema import GAP
 
 if TYPE_CHECKING:
@@ -49,9 +49,12 @@ class BronzeSink:
     source: str
 
     def __call__(self, frame: "DataFrame", number: int) -> None:
-        query = query_of(self.lake.checkpoint(self.source))
+        checkpoint = self.lake.checkpoint(self.source)
+        query, positions = query_of(checkpoint), positions_of(checkpoint, number)
         if has_batch(self.lake, query, number):
-            return  # Spark had not noted that it was done
+            # Spark had not noted that it was done
+            check_known(self.lake, self.source, positions or {})
+            return
         folder = self.lake.work / f"batch-{uuid4().hex}"
         frame.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(OPEN_FILES))
         frame.withColumn("date", sf.to_date("ts")).write.partitionBy("date").parquet(str(folder))
@@ -66,7 +69,7 @@ class BronzeSink:
                 "query": query,
                 "batch": number,
                 "rows": rows,
-                "positions": positions_of(self.lake.checkpoint(self.source), number),
+                "positions": positions,
             },
         )
         land(self.lake, folder, query, number)
@@ -81,6 +84,19 @@ def land(lake: Lake, folder: Path, query: str, number: int) -> None:
             shutil.rmtree(folder)
         else:
             folder.rename(current / f"batch={query}-{number:08d}")
+
+
+def check_known(lake: Lake, source: str, positions: Mapping[str, Any]) -> None:
+    """Refuse a batch that has a known number and reaches further than bronze: it was planned anew."""
+    known = last_positions(lake, source) or {}
+    for queue, at in positions.items():
+        reached_id = known.get(queue, {}).get("id", BEGINNING)
+        if id_key(at["id"]) > id_key(reached_id):
+            raise CorralError(
+                f"the checkpoint {lake.checkpoint(source)} is older than the lake: it forgot a batch of "
+                f"bronze (queue {queue!r} to event {reached_id}); delete that folder, and the lake goes on "
+                f"where it was"
+            )
 
 
 def batches(lake: Lake) -> list[Batch]:

@@ -28,7 +28,7 @@ LOOK_S = 0.2
 FINISH_S = 60.0
 """So long a batch has to end once a stop is asked for; one that is broken off is read again later."""
 TIME_ZONE = "spark.sql.session.timeZone"
-_PYTHON_ERROR = re.compile(r"(?!at |Caused by|JVM|org\.|py4j\.Py4J)[A-Za-z_][\w.]*: \S")
+_PYTHON_ERROR = re.compile(r"(?!at |Caused by|JVM|SQLSTATE|org\.|py4j\.Py4J)[A-Za-z_][\w.]*: \S")
 
 
 class LakeFailed(CorralError):
@@ -192,5 +192,6 @@ def _let_finish(query: "StreamingQuery") -> None:
 def _cause(error: PySparkException) -> str:
     """The one line of a long story that tells what went wrong: the last that a Python error wrote."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if _PYTHON_ERROR.match(line)]
+    ours = [line for line in lines if line.startswith("corral.")]
+    told = ours or [line for line in lines if _PYTHON_ERROR.match(line)]
     return told[-1] if told else lines[0] if lines else type(error).__name__
