@@ -11,9 +11,7 @@ from corral.store.slots import has_tag
 from corral.wiring import Room
 
 OLDEST = (6, 2)
-"""The first Redis with all the commands that are used."""
-TRIED = (7, 0)
-"""The first Redis that the tests run on."""
+"""The first Redis with all the commands that are used, and the first that the tests run on."""
 SLOTS = 16_384
 FULL = 0.8
 CLOCKS_NOTED_MS = 250
@@ -67,9 +65,7 @@ def check_version(info: Info) -> Iterator[Finding]:
     product = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {spoken}"
     number = tuple(int(part) for part in spoken.split(".")[:2] if part.isdigit())
     if number < OLDEST:
-        yield wrong("version", f"{product} lacks commands that are needed", "use Redis 7 or later, or Valkey")
-    elif number < TRIED:
-        yield note("version", f"{product} is older than what is tested", "use Redis 7 or later, or Valkey")
+        yield wrong("version", f"{product} lacks commands that are needed", "use Redis 6.2 or later, or Valkey")
     else:
         yield fine("version", product)
 
