@@ -1,0 +1,115 @@
+"""A log of many events, a lake kept by processes that are killed, and what must be true after all."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pyarrow.dataset as ds
+
+from corral.spark.lake import bronze
+from corral.spark.lake.layout import Lake
+from corral.spark.schema import GAP
+from tests.spark.clusters import environment
+from tests.support.polling import eventually
+from tests.support.servers import Server
+
+KEY = "bull:mail:events"
+LIFE = ("added", "waiting", "active", "completed")
+STARTS_S = 180
+
+
+def write_events(server: Server, jobs: int) -> list[str]:
+    """Four events of each job into the log, as the room writes them; their ids."""
+    ids: list[str] = []
+    with server.connect() as client:
+        for start in range(0, jobs, 2500):
+            pipe = client.pipeline(transaction=False)
+            for number in range(start, min(start + 2500, jobs)):
+                for event in LIFE:
+                    fields = {"event": event, "jobId": str(number)}
+                    pipe.xadd(KEY, fields | ({"name": "send"} if event == "added" else {}))
+            ids += [entry.decode() for entry in pipe.execute()]
+    return ids
+
+
+class Bronze:
+    """What a reader without Spark finds in a lake's bronze."""
+
+    def __init__(self, lake: Lake) -> None:
+        table = ds.dataset(f"{lake.path}/bronze", partitioning="hive").to_table(["event_id", "event", "data"])
+        events, gaps = [], []
+        for row in table.to_pylist():
+            (gaps if row["event"] == GAP else events).append(row)
+        self.ids = [row["event_id"] for row in events]
+        self.missing = [orjson.loads(row["data"])["missing"] for row in gaps]
+
+    def assert_each_once(self, among: set[str]) -> None:
+        """No event twice, and none that nobody wrote."""
+        doubled = [event_id for event_id, count in Counter(self.ids).items() if count > 1]
+        assert doubled == []
+        assert set(self.ids) <= among
+
+
+class Driver:
+    """A program with a Spark of its own, in a process group that can be killed as one."""
+
+    def __init__(self, folder: Path, program: str, *words: str) -> None:
+        self.log = folder / f"{program}.log"
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", f"tests.spark.programs.{program}", *words],
+                env=environment(), cwd=folder, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, word: str) -> None:
+        assert eventually(lambda: word in self.said() or self.process.poll() is not None, STARTS_S)
+        assert self.process.poll() is None, self.said()[-3000:]
+
+    def finish(self, seconds: float = 600) -> dict[str, Any]:
+        """Its last line, once it has ended well."""
+        assert self.process.wait(seconds) == 0, self.said()[-3000:]
+        lines = [line for line in self.said().splitlines() if line.startswith("{")]
+        return orjson.loads(lines[-1]) if lines else {}
+
+    def kill(self) -> None:
+        """Python and Java at once, in the middle of whatever they do."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def driver(folder: Path, program: str, *words: str) -> Iterator[Driver]:
+    made = Driver(folder, program, *words)
+    try:
+        yield made
+    finally:
+        if made.process.poll() is None:
+            made.kill()
+
+
+def batches_done(lake: Lake) -> int:
+    """How many batches are in bronze."""
+    return max(bronze.reached(lake).values(), default=-1) + 1
+
+
+def kill_soon_after(
+    running: Driver, is_reached: Callable[[], object], random: Random, seconds: float = 1.0
+) -> None:
+    """Let it work until that is reached and up to so long on, then kill it in whatever it does."""
+    eventually(lambda: is_reached() or running.process.poll() is not None, STARTS_S)
+    deadline = time.monotonic() + random.uniform(0, seconds)
+    eventually(lambda: time.monotonic() > deadline, seconds + 1)
+    assert running.process.poll() is None, running.said()[-3000:]
+    running.kill()
