@@ -65,7 +65,7 @@ def check_version(info: Info) -> Iterator[Finding]:
     product = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {spoken}"
     number = tuple(int(part) for part in spoken.split(".")[:2] if part.isdigit())
     if number < OLDEST:
-        yield wrong("version", f"{product} lacks commands that are needed", "use Redis 6.2 or later, or Valkey")
+        yield wrong("version", f"{product} lacks commands that are used", "use Redis 6.2 or later, or Valkey")
     else:
         yield fine("version", product)
 
