@@ -79,7 +79,7 @@ def test_a_server_that_keeps_nothing_is_to_be_mended(server: Server, shell: Shel
 
 def test_a_full_server_is_to_be_mended(healthy: Server, shell: Shell) -> None:
     with healthy.connect() as client:
-        for number in range(100):  # in small pieces: what a large one takes on its way counts too, and goes again
+        for number in range(100):  # in small pieces: the buffer of a large one counts too, and goes again
             client.set(f"filler-{number}", "x" * 40_000)
         used = int(client.info("memory")["used_memory"])
         client.config_set("maxmemory", int(used * 1.1))
