@@ -29,6 +29,8 @@ class Planner:
         self._queues: list[str] = []
         self._looked_at = float("-inf")
         self._target: Positions | None = None
+        self._counted: dict[tuple[str, str, str], list[Position]] = {}
+        """(queue, after, until) -> split points of what `next` has just measured: counting is dear."""
 
     # -- where logs begin and end -----------------------------------------------------------------------
 
@@ -117,6 +119,8 @@ class Planner:
         waiting = {found.queue: most if found.expected is None else found.expected for found in stretches}
         allowed = offsets.shares(waiting, most)
         limited = dict(start)
+        self._counted.clear()
+        pieces = self._pieces(len(stretches))
         for found in stretches:
             share = allowed.get(found.queue)
             if share is None:
@@ -124,18 +128,25 @@ class Planner:
             if found.expected is not None and found.expected <= share:
                 limited[found.queue] = ends[found.queue]
             else:
-                limited[found.queue] = self._reach(found, share) or ends[found.queue]
+                step = PARTITION_EVENTS if pieces is None else max(-(-most // pieces), 1)
+                limited[found.queue] = self._reach(found, share, step) or ends[found.queue]
         return limited
 
-    def _reach(self, stretch: Stretch, share: int) -> Position | None:
+    def _reach(self, stretch: Stretch, share: int, step: int) -> Position | None:
         """The position `share` events into a stretch; None where it has fewer."""
-        points = self._points(stretch, share, enough=1)
-        return points[0] if points else None
+        count = -(-share // step)
+        points = self._points(stretch, step, share - (count - 1) * step, enough=count)
+        if len(points) < count:
+            return None
+        self._counted[stretch.queue, stretch.after, points[-1].id] = points[:-1]
+        return points[-1]
 
-    def _points(self, stretch: Stretch, step: int, enough: int | None = None) -> list[Position]:
-        """The positions at every `step` events of a stretch."""
+    def _points(
+        self, stretch: Stretch, step: int, first: int | None = None, enough: int | None = None
+    ) -> list[Position]:
+        """The positions after the first few events of a stretch and at every `step` on."""
         points: list[Position] = []
-        after, left = Position(stretch.after, stretch.first), step
+        after, left = Position(stretch.after, stretch.first), first or step
         while enough is None or len(points) < enough:
             marks = self._marks(stretch.queue, after.id, stretch.until, left, step)
             points += offsets.numbered(marks, after)
@@ -157,18 +168,24 @@ class Planner:
         step = self._step(wholes)
         pieces: list[Stretch] = []
         for whole in wholes:
-            if whole.expected is not None and whole.expected <= step:
+            counted = self._counted.get((whole.queue, whole.after, whole.until))
+            if counted is not None:
+                pieces += offsets.split(whole, counted)
+            elif whole.expected is not None and whole.expected <= step:
                 pieces.append(whole)
             else:
                 pieces += offsets.split(whole, self._points(whole, step))
         return pieces
 
     def _step(self, wholes: list[Stretch]) -> int:
-        wanted = self._reading.min_partitions
+        wanted = self._pieces(len(wholes))
         total = sum(whole.expected or 0 for whole in wholes)
-        if wanted is None or wanted <= len(wholes) or total == 0:
-            return PARTITION_EVENTS
-        return max(-(-total // wanted), 1)
+        return PARTITION_EVENTS if wanted is None or total == 0 else max(-(-total // wanted), 1)
+
+    def _pieces(self, queues: int) -> int | None:
+        """In how many pieces what lies in so many queues must be split; None where the usual size will do."""
+        wanted = self._reading.min_partitions
+        return None if wanted is None or wanted <= queues else wanted
 
     # -- the server -------------------------------------------------------------------------------------
 
