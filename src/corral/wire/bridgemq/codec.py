@@ -166,7 +166,7 @@ def decode_job(job_id: str, known: Known, claimed_at: int | None = None, worker:
     wire, broken = _decode_raw(known.raw)
     summary = _object(known.summary)
     result = _object(known.result)
-    failure = {_text(name): value for name, value in _pairs(known.failure)}
+    failure = {_text(name): value for name, value in _pairs(known.failure)} if known.failure else {}
     state = STATES.get(known.status)
     attempt = _number(wire.get("attempt", wire.get("attempts"))) + _number(known.attempts)
     is_completed = state is JobState.COMPLETED
@@ -359,6 +359,10 @@ def _word(value: Any) -> str:
 
 
 def _number(value: Any) -> int:
+    if type(value) is int:
+        return value
+    if value is None:  # as most are: an exception for each would cost more than the rest of the job
+        return 0
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):
