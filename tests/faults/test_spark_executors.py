@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from corral.core.job import Claim, JobState
 from corral.core.outcome import Completed
 from corral.spark.lake.layout import Lake
-from tests.faults.spark_arena import STARTS_S, Bronze, Driver, driver, write_events
+from tests.faults.spark_arena import STARTS_S, Bronze, Driver, batches_done, driver, write_events
 from tests.spark.clusters import standalone
 from tests.spark.support import Ranch
 from tests.support.chaos import scaled, seeded
@@ -32,12 +33,16 @@ def executors(folder: Path) -> list[int]:
     return found
 
 
-def kill_executors(running: Driver, folder: Path, times: int) -> int:
-    """Kill one executor after the other, each when there are two; how many were killed."""
-    random, killed = seeded(), 0
+def kill_executors(running: Driver, folder: Path, times: int, progress: Callable[[], int]) -> int:
+    """Kill one executor after the other, each when there are two and work goes on; how many were killed."""
+    random, killed, seen = seeded(), 0, 0
     running.wait_for("started")
     while killed < times:
-        eventually(lambda: len(executors(folder)) >= 2 or running.process.poll() is not None, STARTS_S)
+        eventually(
+            lambda: (progress() > seen and len(executors(folder)) >= 2) or running.process.poll() is not None,  # noqa: B023
+            STARTS_S,
+        )
+        seen = progress()
         if running.process.poll() is not None:
             break
         with suppress(ProcessLookupError, IndexError):
@@ -52,7 +57,7 @@ def test_killed_executors_cost_no_event_and_double_none(server: Server, tmp_path
     with standalone(tmp_path) as master:
         words = (master, server.url, lake.path, "once", str(len(ids) // 20))
         with driver(tmp_path, "fill_lake", *words) as running:
-            killed = kill_executors(running, tmp_path, 3)
+            killed = kill_executors(running, tmp_path, 3, lambda: batches_done(lake))
             running.finish()
     bronze = Bronze(lake)
     bronze.assert_each_once(set(ids))
@@ -68,10 +73,10 @@ def test_killed_executors_double_no_submission(server: Server, tmp_path: Path):
     for number in range(8):
         lines = (json.dumps({"n": n}) for n in range(number, count, 8))
         (rows / f"{number}.json").write_text("\n".join(lines))
-    with standalone(tmp_path) as master:
+    with standalone(tmp_path) as master, server.connect() as client:
         words = (master, server.url, str(rows), str(tmp_path / "checkpoint"))
         with driver(tmp_path, "submit_rows", *words) as running:
-            killed = kill_executors(running, tmp_path, 3)
+            killed = kill_executors(running, tmp_path, 3, lambda: client.llen("bull:letters:wait"))
             running.finish()
     with Ranch(server, "bullmq") as ranch:
 
