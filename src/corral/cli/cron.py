@@ -1,6 +1,6 @@
 """`corral cron`: jobs that come by themselves; see them, run one now, pause and resume one."""
 
-from typing import Annotated, Any, NoReturn, Protocol, runtime_checkable
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 import typer
@@ -10,27 +10,13 @@ from corral.cli.looking import name_of
 from corral.cli.queues import job_document
 from corral.cli.screen import moment, shown
 from corral.cli.session import FAILED, Here, QueueArgument, QueuesArgument, at_server
-from corral.core.keeper import Schedule
+from corral.core.keeper import Schedule, Timekeeper
 from corral.errors import CorralError, Unsupported
 from corral.queue import Queue
 
 ScheduleArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The schedule's id.", show_default=False)
 ]
-
-
-@runtime_checkable
-class Timekeeper(Protocol):
-    """An operator of a room that fires schedules itself."""
-
-    async def run_now(self, schedule_id: str) -> str | None:
-        """Fire once, besides its own times; the id of that job."""
-
-    async def pause_schedule(self, schedule_id: str) -> bool:
-        """No firings until it is resumed. Is there one?"""
-
-    async def resume_schedule(self, schedule_id: str) -> bool:
-        """Firings again, from now on. Is there one?"""
 
 
 @at_server
@@ -95,10 +81,10 @@ async def run(here: Here, queue: QueueArgument, schedule_id: ScheduleArgument) -
     schedule = await _schedule(here, found, schedule_id)
     if schedule is None:
         return FAILED
-    operator = found.operator
+    timekeeper = _timekeeper(here, found)
     job_id: str | None
-    if isinstance(operator, Timekeeper):
-        job_id = await operator.run_now(schedule_id)
+    if timekeeper is not None:
+        job_id = await timekeeper.run_now(schedule_id)
     else:
         job = replace(schedule.job, id="", created_at=here.app.clock(), extra={})
         [job_id] = await here.app.broker(found).submit([job])
@@ -129,10 +115,10 @@ async def _set(here: Here, name: str, schedule_id: str, is_paused: bool) -> int 
     queue = await here.find(name)
     if await _schedule(here, queue, schedule_id) is None:
         return FAILED
-    operator = queue.operator
-    if not isinstance(operator, Timekeeper):
+    timekeeper = _timekeeper(here, queue)
+    if timekeeper is None:
         _refuse(queue)
-    act = operator.pause_schedule if is_paused else operator.resume_schedule
+    act = timekeeper.pause_schedule if is_paused else timekeeper.resume_schedule
     if not await act(schedule_id):
         return _gone(here, queue, schedule_id)
     if here.screen.as_json:
@@ -143,6 +129,12 @@ async def _set(here: Here, name: str, schedule_id: str, is_paused: bool) -> int 
         word = "is paused" if is_paused else "fires again"
         here.screen.line(f"schedule {schedule_id!a} of {name_of(queue)} {word}")
     return None
+
+
+def _timekeeper(here: Here, queue: Queue) -> Timekeeper | None:
+    """Who fires this queue's schedules; None where workers make them as they claim."""
+    make = queue.room.timekeeper
+    return None if make is None else make(here.app.place(queue))
 
 
 def _refuse(queue: Queue) -> NoReturn:
