@@ -43,27 +43,34 @@ class RowReader:
                 )
         used = {column for column in asked.values() if column is not None}
         self._data_columns = [column for column in columns if column not in used]
+        self._has_all = len(self._data_columns) == len(columns)
         self._options = lru_cache(4096, typed=True)(self._build)
-        self._options(None, None)  # a wrong option of all jobs is found before the first row
+        # what is the same for all rows is checked once, before the first of them
+        self._name = None if writing.name is None else naming.check_job_name(writing.name)
+        usual = self._options(None, None)
+        self._usual = usual if writing.priority_column is writing.delay_column is None else None
 
     def job(self, row: Mapping[str, Any], now: int) -> Job:
         """The job of this row; refused where it breaks a rule."""
         writing = self._writing
-        name = row[writing.name_column] if writing.name_column else writing.name
         given = row[writing.id_column] if writing.id_column else derived_id(row)
         return Job(
-            name=naming.check_job_name(name),
+            name=self._name or naming.check_job_name(_cell(row, writing.name_column)),
             data=self._data(row),
             queue=self._queue,
             id=naming.check_id(str(given) if isinstance(given, UUID) else given),
-            options=self._options(_cell(row, writing.priority_column), _cell(row, writing.delay_column)),
+            options=self._usual or self._options_of(row),
             created_at=now,
         )
+
+    def _options_of(self, row: Mapping[str, Any]) -> JobOptions:
+        writing = self._writing
+        return self._options(_cell(row, writing.priority_column), _cell(row, writing.delay_column))
 
     def _data(self, row: Mapping[str, Any]) -> Any:
         column = self._writing.data_column
         if column is None:
-            return {name: row[name] for name in self._data_columns}
+            return row if self._has_all else {name: row[name] for name in self._data_columns}
         value = row[column]
         return parsed(column, value) if isinstance(value, str) else {} if value is None else value
 
