@@ -28,7 +28,9 @@ def test_every_metric_is_documented_and_every_documented_metric_exists():
     metrics = Metrics()
     metrics.queue("bullmq", "mail")
     documented = set(re.findall(r"^\| `(\w+)` ", PAGE.read_text(), re.MULTILINE))
-    assert documented == exported_names(metrics)
+    # what a room tells of itself is read from its server, and held against this page there
+    own = {name for name in documented if name.startswith("bridgemq_")}
+    assert documented - own == exported_names(metrics)
 
 
 def test_every_alert_asks_for_metrics_that_exist():

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -340,6 +342,8 @@ async def test_the_monitoring_keys_are_gauges(yard: Yard):
     await broker.turn([yard.settle(turn.claims[0], Dead("x"))], 0)
     yard.client.sadd("bridge:workers:active", "long-gone")
     told = await yard.inspector().gauges()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
+    assert {gauge.name for gauge in told} == set(re.findall(r"^\| `(bridgemq_\w+)` ", page, re.MULTILINE))
     gauges = {(gauge.name, *gauge.labels.values()): gauge.value for gauge in told}
     events = gauges.pop(("bridgemq_events",))
     assert events > 5
