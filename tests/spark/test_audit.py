@@ -104,14 +104,14 @@ GONE_AND_AGAIN = story((0, "added"), (60, "added"))
 
 
 def verdicts(spark, cases, **more):
-    """Queue -> (verdict, detail) of each life of its job 1; each case has a queue of its own."""
+    """Queue -> (verdict, detail) of each life of its job; each case has a queue of its own."""
     told, records = [], []
     for queue, (rows, known) in cases.items():
         told += [(row[0], queue, *row[2:]) for row in rows]
         records += [tuple((one | {"queue": queue}).values()) for one in known]
     events, snapshot = spark.createDataFrame(told, EVENTS), spark.createDataFrame(records, JOBS)
     cut = {("bullmq", queue): LAST for queue in cases}
-    judged = audit_rules.judge(events, snapshot, cut, **more).where("job_id = '1'")
+    judged = audit_rules.judge(events, snapshot, cut, **more).where("job_id != '2'")
     found: dict[str, list[Any]] = {queue: [] for queue in cases}
     for row in sorted(judged.collect(), key=lambda row: row["life"]):
         found[row["queue"]].append((Verdict(row["verdict"]), row["detail"]))
@@ -124,6 +124,8 @@ def found(spark):
     cases = {title: case[:2] for title, case in EVERY_RULE.items()}
     cases["again"] = (AGAIN, [record("active", seconds=60)])
     cases["gone and again"] = (GONE_AND_AGAIN, [record("waiting", seconds=60)])
+    scheduled = [(*row[:5], "repeat:daily:1", *row[6:]) for row in GONE_AND_AGAIN]
+    cases["made anew"] = (scheduled, [record("waiting", job="repeat:daily:1", seconds=60)])
     return verdicts(spark, cases)
 
 
@@ -141,6 +143,10 @@ def test_an_id_has_as_many_lives_as_it_was_added(found):
         ),
         (Verdict.ALIVE, None),
     ]
+
+
+def test_a_scheduler_may_make_its_next_job_anew(found):
+    assert [verdict for verdict, _ in found["made anew"]] == [Verdict.ENDED, Verdict.ALIVE]
 
 
 def test_strangers_and_what_is_older_are_left_alone_where_that_was_asked(spark):

@@ -19,6 +19,8 @@ from corral.spark.schema import GAP
 
 QUEUE = ("room", "queue")
 LIVING = (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE)
+SCHEDULED = "repeat:"
+"""What the ids of scheduled jobs begin with, where a room has such."""
 
 Cut = Mapping[tuple[str, str], str]
 """(room, queue) -> the id of the last event before the snapshot; a queue without one had no events yet."""
@@ -90,6 +92,7 @@ def _folded(events: DataFrame) -> DataFrame:
         sf.max(sf.when(_is(*silver.OPENING), sf.col("place"))).alias("_opened"),
         sf.sum(sf.col("_again").cast("int")).alias("again"),
         sf.sum(_is(*silver.ENDS).cast("int")).alias("ends"),
+        sf.sum(_is(EventKind.ACTIVE).cast("int")).alias("starts"),
     )
     is_over = sf.col("_end").isNotNull() & (
         sf.col("_opened").isNull() | (sf.col("_opened") < sf.col("_end.place"))
@@ -106,6 +109,7 @@ def _folded(events: DataFrame) -> DataFrame:
         sf.when(is_over, _key(sf.col("_end.event_id"))).alias("end_key"),
         "again",
         "ends",
+        "starts",
     )
 
 
@@ -178,8 +182,14 @@ def _verdict(has_strangers: bool) -> Column:
         .when(is_over | (has_record & ~is_living & sf.col("state").isNotNull()), _say(Verdict.ENDED))
         .when(has_record & is_living, _say(Verdict.ALIVE))
         .when(~is_settled & sf.col("_is_last"), _say(Verdict.MOVING))
+        .when(_is_made_anew(), _say(Verdict.ENDED))
         .otherwise(_gone())
     )
+
+
+def _is_made_anew() -> Column:
+    """A scheduler that is given other ways takes its next job back and adds it again, without a word."""
+    return ~sf.col("_is_last") & (sf.col("starts") == 0) & sf.col("job_id").startswith(SCHEDULED)
 
 
 def _untold(has_strangers: bool) -> Column:
