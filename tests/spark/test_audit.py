@@ -175,7 +175,7 @@ JUDGED = "room string, queue string, job_id string, name string, verdict string,
     ("verdicts", "seen", "code", "words"),
     [
         (["ended", "ended", "alive"], [], 0, "nothing lost: 3 jobs are right (2 ended, 1 alive)"),
-        (["ended", "lost"], [], 1, "something is wrong: 1 lost; 1 jobs are right (1 ended)"),
+        (["ended", "lost"], [], 1, "something is wrong: 1 lost; 1 job is right (1 ended)"),
         (["ended"], ["leaked"], 1, "something is wrong: 1 leaked"),
         (["ended"], ["unprovable"], 4, "not all can be proved: 1 unprovable"),
         (["ended", "lost", "unprovable"], [], 1, "something is wrong: 1 lost"),

@@ -74,16 +74,17 @@ class Audit:
     def sentence(self) -> str:
         """The verdict, for people."""
         right = self._counted(RIGHT)
-        told = f"{self.jobs} jobs are right" + (f" ({right})" if right else "")
+        noun = "job is" if self.jobs == 1 else "jobs are"
+        told = f"{self.jobs:,} {noun} right" + (f" ({right})" if right else "")
         if self.wrong:
             return f"something is wrong: {self._counted(WRONG)}; {told}"
         if self.unprovable:
-            return f"not all can be proved: {self.unprovable} unprovable; {told}"
+            return f"not all can be proved: {self.unprovable:,} unprovable; {told}"
         return f"nothing lost: {told}" if self.jobs else "nothing lost, for there is no job at all"
 
     def _counted(self, verdicts: Sequence[Verdict]) -> str:
         return ", ".join(
-            f"{self.counts[verdict]} {verdict}" for verdict in verdicts if self.counts.get(verdict)
+            f"{self.counts[verdict]:,} {verdict}" for verdict in verdicts if self.counts.get(verdict)
         )
 
 
