@@ -8,6 +8,21 @@ from corral.store.connect import Store
 from tests.support.servers import Server, redis_server_binary, start_valkey
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one `xdist_group` stay together.
+
+    pytest-xdist 3.8 writes a test's group into `_nodeid`, and pytest 9.2 has its id elsewhere: without this,
+    groups are told apart by nobody.
+    """
+    for item in items:
+        grouped = getattr(item, "_nodeid", item.nodeid)
+        if grouped != item.nodeid:
+            from _pytest.nodeid import NodeId
+
+            item._id = NodeId.parse(grouped)
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
