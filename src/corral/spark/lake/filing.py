@@ -28,7 +28,7 @@ LOOK_S = 0.2
 FINISH_S = 60.0
 """So long a batch has to end once a stop is asked for; one that is broken off is read again later."""
 TIME_ZONE = "spark.sql.session.timeZone"
-_PYTHON_ERROR = re.compile(r"(?!at |Caused by|JVM|SQLSTATE|org\.|py4j\.Py4J)[A-Za-z_][\w.]*: \S")
+_PYTHON_ERROR = re.compile(r"(?!org\.|java\.|py4j\.)([a-z_]\w*\.)*\w+(Error|Exception): \S")
 
 
 class LakeFailed(CorralError):
