@@ -1,6 +1,7 @@
 """A run of the lake: bronze, silver and gold from a room's events."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import Event
 
 import pytest
@@ -10,9 +11,11 @@ from corral.errors import InvalidOptions
 from corral.spark.lake import gold, refreshing, silver
 from corral.spark.lake.layout import BRONZE, Lake
 from corral.spark.lake.running import RunOptions, run
+from corral.wiring import ROOMS
 from tests.spark.lakes import brought_up, leftovers, plain_ids, told_ids, where
 from tests.spark.support import Ranch
 from tests.support.polling import eventually
+from tests.support.servers import Server
 
 
 @pytest.fixture
@@ -33,15 +36,21 @@ def expect_as_from_scratch(spark, lake: Lake):
     assert rows(lake.minutes(spark)) == rows(gold.minutes(attempts, jobs))
 
 
-def test_a_run_files_every_event_once_and_tells_of_every_job(spark, ranch: Ranch, lake: Lake):
-    ranch.add(30)
-    ranch.work(outcome=lambda claim: Dead("boom"), most=5)
-    ranch.work()
-    ran = brought_up(spark, lake, ranch)
-    assert plain_ids(spark, lake) == told_ids(ranch)
-    assert (ran.events, ran.missing, ran.unknown_gaps) == (len(told_ids(ranch)), 0, 0)
-    outcomes = {row["outcome"]: row["count"] for row in lake.jobs(spark).groupBy("outcome").count().collect()}
-    assert outcomes == {"completed": 25, "dead": 5}
+def test_a_run_files_every_event_of_every_room_once_and_tells_of_every_job(spark, server: Server, lake: Lake):
+    with ExitStack() as stack:
+        ranches = [stack.enter_context(Ranch(server, room)) for room in ROOMS]
+        for ranch in ranches:
+            ranch.add(30)
+            ranch.work(outcome=lambda claim: Dead("boom"), most=5)
+            ranch.work()
+        told = sorted(event_id for ranch in ranches for event_id in told_ids(ranch))
+        ran = run(spark, lake, [where(ranch) for ranch in ranches])
+    assert plain_ids(spark, lake) == told
+    assert (ran.events, ran.missing, ran.unknown_gaps) == (len(told), 0, 0)
+    counted = lake.jobs(spark).groupBy("room", "outcome").count().collect()
+    assert {(row["room"], row["outcome"]): row["count"] for row in counted} == {
+        (room, outcome): count for room in ROOMS for outcome, count in (("completed", 25), ("dead", 5))
+    }
     expect_as_from_scratch(spark, lake)
     assert leftovers(lake) == []
 
