@@ -91,7 +91,8 @@ def jobs(events: DataFrame) -> DataFrame:
         _count(_is(ENDS)).alias("ends"),
         _count(_is([EventKind.ACTIVE])).alias("attempts"),
         _count(_is([EventKind.STALLED])).alias("stalls"),
-        sf.max_by("worker", "place").alias("worker"),
+        # not every event says whose the job was
+        sf.max_by("worker", sf.when(sf.col("worker").isNotNull(), sf.col("place"))).alias("worker"),
         sf.count("*").alias("events"),
     )
     # what ended and was put back is alive again
