@@ -1,6 +1,5 @@
 """`corral lake audit`: has every job one end, or one state? And two queues side by side."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -61,7 +60,7 @@ async def audit(
             audits = [_audited(here.screen, spark, folder, where, options) for where in places]
             return _say_audits(here.screen, audits)
 
-    return await asyncio.to_thread(work)
+    return await sparks.aside(work)
 
 
 def existing_lake(lake: str) -> "Lake":

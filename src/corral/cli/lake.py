@@ -120,7 +120,7 @@ async def backfill(
         ):
             return [{"room": where.room_name, **asdict(fill(spark, folder, where, tell))} for where in places]
 
-    for filled in await asyncio.to_thread(work):
+    for filled in await sparks.aside(work):
         if here.screen.as_json:
             here.screen.document(filled)
         else:
@@ -171,6 +171,7 @@ def _stopping() -> "Iterator[Callable[[], bool]]":
         asked.set()
         for number in signals:
             loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
 
     for number in signals:
         loop.add_signal_handler(number, stop)

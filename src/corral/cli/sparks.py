@@ -1,13 +1,15 @@
 """Spark for a command: started where it can be, told in one sentence where it cannot."""
 
+import asyncio
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -19,8 +21,18 @@ if TYPE_CHECKING:
 
     from corral.spark.lake.filing import Progress as LakeProgress
 
+T = TypeVar("T")
 JAVA_ENDS_S = 10.0
 NEEDED = ("pyspark", "pyarrow", "pandas")
+
+
+async def aside(work: Callable[[], T]) -> T:
+    """What the work returns, done in a thread; Ctrl-C ends the process at once, as no thread can be ended."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        return await asyncio.to_thread(work)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def check_packages() -> None:

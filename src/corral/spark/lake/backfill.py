@@ -68,7 +68,7 @@ def synthetic(jobs: "DataFrame") -> "DataFrame":
     return events.select(
         "room", "queue", "told.event_id", "told.ts", "told.event", "job_id", "name",
         sf.lit(None).cast("int").alias("attempt"), sf.lit(None).cast("string").alias("previous"),
-        sf.when(sf.col("told.event") == EventKind.ACTIVE, sf.col("worker")).alias("worker"),
+        sf.when(sf.col("told.event") != EventKind.ADDED, sf.col("worker")).alias("worker"),
         "told.data", sf.to_date("told.ts").alias("date"),
     )  # fmt: skip
 

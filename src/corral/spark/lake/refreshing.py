@@ -95,7 +95,8 @@ def _history(
     known = lake.jobs(spark).join(touched, list(silver.JOB), "left_semi").select("date")
     if fresh:
         known = known.union(bronze.read_batches(spark, fresh).select("date"))
-    known = known.union(lake.backfilled(spark).select("date"))
+    filled = lake.backfilled(spark).join(touched, list(silver.JOB), "left_semi")
+    known = known.union(filled.select("date"))
     # no job is older than its first event: what lies before need not be read
     since = known.agg(sf.min("date").alias("since")).collect()[0]["since"]
     if since is not None:
