@@ -11,14 +11,9 @@ from tests.spark.clusters import connect_server, standalone, told_by
 from tests.spark.support import Ranch
 
 
+@pytest.mark.faults  # three to six Javas: more than a quick look
 @pytest.mark.parametrize(
-    ("start", "how"),
-    [
-        (connect_server, "bronze"),
-        # six Javas or a whole run: more than a quick look
-        pytest.param(connect_server, "whole", marks=pytest.mark.faults),
-        pytest.param(standalone, "whole", marks=pytest.mark.faults),
-    ],
+    ("start", "how"), [(connect_server, "bronze"), (connect_server, "whole"), (standalone, "whole")]
 )
 def test_events_become_a_lake_and_rows_become_jobs(
     bull: Ranch, tmp_path: Path, start: Callable[[Path], AbstractContextManager[str]], how: str
