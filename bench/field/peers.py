@@ -45,11 +45,13 @@ class FieldPeer:
 
 ASYNC = (10, 50, 200)
 THREADS = (1, 4, 8)
+FEW = (10, 50)
+"""More than this is more than saq's connections can take."""
 
 FIELD = (
     FieldPeer("bullmq 3.4.4 (official Python)", "official", ["bullmq==3.4.4"], ASYNC),
     FieldPeer("arq 0.28", "arq", ["arq==0.28.0"], ASYNC),
-    FieldPeer("saq 0.26", "saq", ["saq==0.26.4", "redis==8.1.0", "typing_extensions"], ASYNC),
+    FieldPeer("saq 0.26", "saq", ["saq==0.26.4", "redis==8.1.0", "typing_extensions"], FEW),
     FieldPeer("streaq 7.2", "streaq", ["streaq==7.2.0"], ASYNC),
     FieldPeer("taskiq 0.13", "taskiq", ["taskiq==0.13.0", "taskiq-redis==1.2.4"], ASYNC),
     FieldPeer("dramatiq 2.2", "dramatiq", ["dramatiq[redis]==2.2.1"], THREADS),
