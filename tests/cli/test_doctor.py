@@ -1,12 +1,17 @@
 """`corral doctor` on servers that are well, and on servers made wrong on purpose."""
 
+import asyncio
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from corral.cli.doctor.server import check_version
+from corral.cli.doctor.clock import judge_clock
+from corral.cli.doctor.node import check_version
 from tests.cli.conftest import Shell, Yard
+from tests.support.cluster import ClusterServer, cluster_of
+from tests.support.proxy import Command, Link, Proxy
 from tests.support.servers import Server, free_port, start_valkey
 
 
@@ -159,7 +164,6 @@ def test_a_replica_and_a_cluster_without_slots_are_told(healthy: Server, shell: 
         cluster.stop()
     assert "0 of 16384 slots" in found["cluster"][0]["finding"]
     assert levels(found, "cluster") == {"mend"}
-    assert levels(found, "nodes") == {"note"}
     assert ["--namespace '{bridge}'" in finding["mend"] for finding in found["tags"]] == [False, True]
 
 
@@ -167,3 +171,131 @@ def test_a_replica_and_a_cluster_without_slots_are_told(healthy: Server, shell: 
 def test_an_old_server_is_told(version: str, level: str) -> None:
     [finding] = check_version({"redis_version": version})
     assert finding.level.value == level
+
+
+# -- the clock ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ahead", "trip", "level"),
+    [
+        (0.0, 0.001, "fine"),
+        (0.2, 0.001, "fine"),
+        (-0.3, 0.001, "note"),
+        (0.9, 0.001, "note"),
+        (1.1, 0.001, "mend"),
+        (-5.0, 0.001, "mend"),
+        (0.4, 0.800, "fine"),
+        (1.1, 0.800, "note"),
+    ],
+)
+def test_a_clock_is_judged_by_what_is_sure_of_it(ahead: float, trip: float, level: str) -> None:
+    asked, answered = 1000.0, 1000.0 + trip
+    finding = judge_clock([(asked, asked + trip / 2 + ahead, answered)])
+    assert finding.level.value == level
+    assert f"{ahead * 1000:+.1f} ms from ours" in finding.told
+    assert bool(finding.mend) == (level != "fine")
+
+
+def test_the_quickest_answer_tells_the_time() -> None:
+    slow, quick = (1000.0, 1004.9, 1005.0), (1010.0, 1010.0, 1010.002)
+    assert judge_clock([slow, quick]).level.value == "fine"
+
+
+class WrongClock(Proxy):
+    """A server whose clock goes wrong by so many seconds."""
+
+    def __init__(self, port: int, ahead: float) -> None:
+        super().__init__(port)
+        self.ahead = ahead
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await WrongClockLink(self, reader, writer).run(self._upstream)
+
+
+class WrongClockLink(Link):
+    async def _forward(self, command: Command) -> bool:
+        if command[0] != b"TIME":
+            return await super()._forward(command)
+        assert isinstance(self._proxy, WrongClock)
+        seconds = str(int(time.time() + self._proxy.ahead))
+        self._writer.write(f"*2\r\n${len(seconds)}\r\n{seconds}\r\n$1\r\n0\r\n".encode())
+        return True
+
+
+@pytest.mark.parametrize("ahead", [7200.0, -90.0])
+def test_a_server_with_a_wrong_clock_is_to_be_mended(healthy: Server, shell: Shell, ahead: float) -> None:
+    with WrongClock(healthy.port, ahead) as proxy:
+        found = examine(shell, "--url", proxy.url, code=1)
+    [finding] = found["clock"]
+    assert finding["level"] == "mend"
+    told = float(finding["finding"].split(" is ")[1].split()[0])
+    assert abs(told - ahead * 1000) < 1500, "whole seconds were told, and an answer takes its time"
+    assert "NTP" in finding["mend"]
+    assert [check for check in found if "mend" in levels(found, check)] == ["clock"]
+
+
+# -- a cluster ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def three_masters() -> Iterator[ClusterServer]:
+    with cluster_of(3, None, "--appendonly", "yes", "--maxmemory", "1gb") as cluster:
+        yield cluster
+
+
+def by_node(found: dict[str, list[Any]], check: str) -> dict[str, str]:
+    return {finding["node"]: finding["level"] for finding in found[check]}
+
+
+@pytest.mark.xdist_group("cluster")
+def test_every_master_of_a_cluster_is_examined(three_masters: ClusterServer, shell: Shell) -> None:
+    nodes = [f"127.0.0.1:{node.port}" for node in three_masters.nodes]
+    where = ("--url", three_masters.url, "--room", "bullmq")
+    found = examine(shell, *where, code=0)
+    for check in ("version", "persistence", "eviction", "memory", "clients", "clock", "scripts", "cluster"):
+        assert by_node(found, check) == dict.fromkeys(nodes, "fine"), found[check]
+    [alone] = found["nodes"]
+    assert (alone["level"], all(node in alone["finding"] for node in nodes)) == ("note", True)
+    last, middle = three_masters.client(2), three_masters.client(1)
+    try:
+        last.config_set("maxmemory-policy", "allkeys-lru")
+        middle.config_set("appendonly", "no")
+        found = examine(shell, *where, code=1)
+        assert by_node(found, "eviction") == {nodes[0]: "fine", nodes[1]: "fine", nodes[2]: "mend"}
+        assert by_node(found, "persistence") == {nodes[0]: "fine", nodes[1]: "mend", nodes[2]: "fine"}
+        said = shell("doctor", *where).out.splitlines()
+    finally:
+        last.config_set("maxmemory-policy", "noeviction")
+        middle.config_set("appendonly", "yes")
+    assert any(line.startswith("fine  version       all 3 masters: Valkey") for line in said), said
+    assert any(line.startswith(f"mend  eviction      {nodes[2]}: maxmemory-policy is") for line in said), said
+    assert said[-1].startswith("2 to mend at redis+cluster://")
+
+
+@pytest.mark.xdist_group("cluster")
+def test_what_is_left_behind_is_found_on_every_node(three_masters: ClusterServer, shell: Shell) -> None:
+    three_masters.flush()
+    where = ("--url", three_masters.url, "--room", "bullmq")
+    queues = ["mail", "films", "sums", "letters"]
+    for queue in queues:
+        assert shell("queue", "add", queue, "send", *where).code == 0
+        owner = three_masters.owner(f"{{{queue}}}")
+        three_masters.client(owner).set(f"bull:{{{queue}}}:1:lock", "somebody")
+    assert len({three_masters.owner(f"{{{queue}}}") for queue in queues}) > 1
+    locks = examine(shell, *where, code=1)["locks"]
+    assert len(locks) == len(queues)
+    three_masters.flush()
+
+
+@pytest.mark.xdist_group("cluster")
+def test_a_master_that_is_gone_is_named_with_its_slots(shell: Shell) -> None:
+    with cluster_of(3, None, "--appendonly", "yes", "--cluster-require-full-coverage", "no") as cluster:
+        gone = cluster.nodes[1]
+        gone.process.kill()
+        gone.process.wait()
+        found = examine(shell, "--url", cluster.url, "--room", "bullmq", code=1)
+    [missing] = [finding for finding in found["nodes"] if finding.get("node") == f"127.0.0.1:{gone.port}"]
+    assert (missing["level"], "does not answer" in missing["finding"]) == ("mend", True)
+    assert "CLUSTER FAILOVER" in missing["mend"]
+    assert len(found["version"]) == 2

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from corral.cli.doctor.findings import Finding, Level
+from corral.cli.doctor.findings import Finding, Level, folded
 from corral.cli.doctor.machine import check_machine
 from corral.cli.doctor.queues import check_queues
 from corral.cli.doctor.server import check_server
@@ -31,10 +31,12 @@ async def command(
         *await check_queues(here),
         *check_machine(port),
     ]
-    for finding in findings:
-        if here.screen.as_json:
+    if here.screen.as_json:
+        for finding in findings:
             here.screen.document(finding.document)
-        else:
+    else:
+        findings = folded(findings)
+        for finding in findings:
             _say(here, finding)
     wrong = sum(finding.level is Level.MEND for finding in findings)
     if not here.screen.as_json:

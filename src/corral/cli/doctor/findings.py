@@ -1,6 +1,7 @@
 """Finding: one thing that was looked at."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -23,11 +24,14 @@ class Finding:
     level: Level
     told: str
     mend: str = ""
+    node: str = ""
+    """Which master of a cluster it is of; empty: of all there is."""
 
     @property
     def document(self) -> dict[str, Any]:
         """The same for programs."""
-        return {"check": self.check, "level": self.level.value, "finding": self.told, "mend": self.mend}
+        document = {"check": self.check, "level": self.level.value, "finding": self.told, "mend": self.mend}
+        return {**document, "node": self.node} if self.node else document
 
 
 def fine(check: str, told: str) -> Finding:
@@ -43,3 +47,32 @@ def note(check: str, told: str, mend: str = "") -> Finding:
 def wrong(check: str, told: str, mend: str) -> Finding:
     """It needs mending."""
     return Finding(check, Level.MEND, told, mend)
+
+
+def folded(findings: Sequence[Finding]) -> list[Finding]:
+    """The same for people: what masters have in common is said once; what is to be mended, for each.
+
+    >>> one = Finding("version", Level.FINE, "Valkey 9.1.2", node="a:1")
+    >>> [finding.told for finding in folded([one, replace(one, node="b:2")])]
+    ['all 2 masters: Valkey 9.1.2']
+    """
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    order = list(dict.fromkeys(finding.check for finding in findings))
+    for finding in sorted(findings, key=lambda finding: order.index(finding.check)):
+        told = "" if finding.node and finding.level is not Level.MEND else finding.told
+        key = (finding.check, finding.level, told, "of a node" if finding.node else "")
+        groups.setdefault(key, []).append(finding)
+    masters = len({finding.node for finding in findings if finding.node})
+    return [_said_once(group, masters) for group in groups.values()]
+
+
+def _said_once(group: Sequence[Finding], masters: int) -> Finding:
+    first = group[0]
+    if not first.node:
+        return first
+    told = first.told
+    if len({finding.told for finding in group}) > 1:
+        told = f"{told}, at {first.node}"
+    nodes = ", ".join(finding.node for finding in group)
+    whose = f"all {masters} masters" if len(group) == masters > 1 else nodes
+    return replace(first, told=f"{whose}: {told}")

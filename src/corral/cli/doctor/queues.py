@@ -15,15 +15,16 @@ MOST_LEAKS = 20
 async def check_queues(here: Here) -> list[Finding]:
     """What no job accounts for, and who waits in vain."""
     found: list[Finding] = []
-    leaks: dict[tuple[str, str, str], Finding] = {}
+    leaks: dict[tuple[str, ...], Finding] = {}
     for room in here.rooms:
         try:
             queues = await here.app.queues(room.name)
             for queue in queues:
                 found += _stuck(await look(queue))
                 for leak in await room.census(here.app.place(queue)).leaks():
-                    # where queues share their keys, each of them tells
-                    leaks[room.name, leak.kind, leak.subject] = _told(queue, leak)
+                    # where queues share their keys, each of them tells of the same
+                    whose = queue.name if room.tags_queues else ""
+                    leaks[room.name, whose, leak.kind, leak.subject] = _told(queue, leak)
         except CorralError as error:
             told = f"room {room.name!r} cannot be looked at: {error}"
             found.append(wrong("queues", told, "mend what the server says, and look again"))
@@ -42,11 +43,15 @@ def _stuck(seen: Look) -> list[Finding]:
     where = name_of(seen.queue)
     if waiting and seen.is_paused:
         mend = f"corral queue resume {seen.queue.name} --room {seen.queue.room.name}"
-        return [note("queues", f"{waiting:,} jobs wait in {where}, which is paused", mend)]
+        return [note("queues", f"{_jobs(waiting)} in {where}, which is paused", mend)]
     if (waiting or active) and not seen.workers:
-        told = f"{waiting:,} jobs wait and {active:,} are active in {where}, and no worker is to be seen"
+        told = f"{_jobs(waiting)}, {active:,} active, in {where}, and no worker is to be seen"
         return [note("queues", told, "corral worker MODULE:APP")]
     return []
+
+
+def _jobs(waiting: int) -> str:
+    return "1 job waits" if waiting == 1 else f"{waiting:,} jobs wait"
 
 
 def _told(queue: Queue, leak: Leak) -> Finding:
@@ -55,7 +60,7 @@ def _told(queue: Queue, leak: Leak) -> Finding:
         case "lock":
             mend = (
                 f"a lock runs out by itself; where it is still there in a minute, find its key "
-                f"(redis-cli --scan --pattern '*lock*' | grep {leak.subject!a}) and DEL it"
+                f"(redis-cli --scan --pattern '*lock*' | grep -wF {leak.subject!a}) and DEL it"
             )
             return wrong("locks", f"job {leak.subject!a} of {where} {leak.detail}", mend)
         case "counter":
