@@ -1,7 +1,7 @@
 """Queue: what producers and operators hold."""
 
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ class Queue:
         together = len(jobs) if isinstance(jobs, Sized) else CHECKED_TOGETHER
         for batch in _batches(iter(jobs), together):
             try:
-                made = encode_all(batch, lambda job: self._new_job(job, given, shared))
+                made = encode_all(batch, self._maker(given, shared))
                 ids += await broker.submit(made)
             except Refused as error:
                 if error.position is None:
@@ -74,6 +74,29 @@ class Queue:
     def options(self, given: Mapping[str, Any]) -> JobOptions:
         """Options checked against this room's contract; refused where they break a rule of it."""
         return options.build(self.room.name, self.room.capabilities, self.room.extras, given)
+
+    def _maker(self, given: Mapping[str, Any], shared: JobOptions) -> Callable[[NewJob], Job]:
+        """What makes a job of each item of a list: what they have in common is checked once."""
+        queue, created_at = self.name, self._app.clock()
+        known = ""
+
+        def make(job: NewJob) -> Job:
+            nonlocal known
+            # the usual case first: this runs once for every job
+            if type(job) is tuple and len(job) == 2:
+                name, data = job
+                if name is not known:
+                    known = name = naming.check_job_name(name)
+                return Job(
+                    name=name,
+                    data={} if data is None else data,
+                    queue=queue,
+                    options=shared,
+                    created_at=created_at,
+                )
+            return self._new_job(job, given, shared)
+
+        return make
 
     def _new_job(self, job: NewJob, given: Mapping[str, Any], shared: JobOptions) -> Job:
         match job:

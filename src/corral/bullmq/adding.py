@@ -8,8 +8,7 @@ from corral.bullmq.options import encode
 from corral.bullmq.queue_base import QueueBase
 from corral.errors import Refused
 from corral.wire.bullmq import codec
-from corral.wire.bullmq.bound import SCRIPTS
-from corral.wire.bullmq.broker import bounded, decode_id, submit_args
+from corral.wire.bullmq.broker import submit_rows
 
 
 def row_of(job: Job) -> codec.Row:
@@ -25,17 +24,14 @@ def row_of(job: Job) -> codec.Row:
 async def add_jobs(queue: QueueBase, jobs: Sequence[Job]) -> None:
     """Add the jobs and tell each its id. All are checked before the first is written; a refusal for a
     parent that is missing is raised when all others are added."""
-    batches = bounded([row_of(job) for job in jobs])
+    rows = [row_of(job) for job in jobs]
+    answers = await submit_rows(queue.store, queue.queueKeys, rows)
     refusal: Exception | None = None
-    added = iter(jobs)
-    for batch in batches:
-        found = await queue.store.run(SCRIPTS["submit"], queue.queueKeys.fixed, submit_args(batch))
-        for row, answer, job in zip(batch, found, added, strict=False):
-            told = decode_id(answer, row)
-            if isinstance(told, Refused):
-                refusal = refusal or refused(told, job)
-            else:
-                job.id = told
+    for job, told in zip(jobs, answers, strict=True):
+        if isinstance(told, Refused):
+            refusal = refusal or refused(told, job)
+        else:
+            job.id = told
     if refusal is not None:
         raise refusal
 

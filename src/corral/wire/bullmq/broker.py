@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, cast
 from uuid import uuid4
 
@@ -12,6 +13,8 @@ from corral.core.job import Claim, Job, JobState
 from corral.core.outcome import AlreadyMoved, Postponed, Settlement, WaitingChildren
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
 from corral.errors import Refused, SettleError
+from corral.store.connect import Store
+from corral.wire.batches import MOST_BYTES, MOST_ROWS, bounded, overlapped
 from corral.wire.bullmq import codec
 from corral.wire.bullmq.bound import SCRIPTS as SCRIPTS
 from corral.wire.bullmq.codes import ERRORS as ERRORS
@@ -22,9 +25,6 @@ from corral.wire.place import Place
 
 LONGEST_BLOCK_S = 5.0
 SHORTEST_BLOCK_S = 0.001
-MOST_BYTES = 4 * 1024 * 1024
-"""The most job data in one trip, either way."""
-MOST_ROWS = 500
 GIVEN_UP_MS = 600_000
 """How long a lost trip may still be on its way."""
 
@@ -69,11 +69,7 @@ class BullmqBroker:
     async def submit_each(self, jobs: Sequence[Job]) -> list[str | Refused]:
         """For each job its id, or why it was not added while the others were: its parent."""
         rows = encode_all(jobs, codec.job_encoder())
-        answers: list[str | Refused] = []
-        for batch in bounded(rows):
-            found = await self._store.run(SCRIPTS["submit"], self._keys.fixed, submit_args(batch))
-            answers += [decode_id(answer, row) for answer, row in zip(found, batch, strict=True)]
-        return answers
+        return await submit_rows(self._store, self._keys, rows)
 
     # -- out --------------------------------------------------------------------------------------------
 
@@ -229,6 +225,16 @@ class BullmqBroker:
         await self._line.hang_up()
 
 
+async def submit_rows(store: Store, keys: Keys, rows: Sequence[codec.Row]) -> list[str | Refused]:
+    """For each row the id of its job, or why it was not added."""
+
+    async def send(batch: list[codec.Row]) -> list[str | Refused]:
+        found = await store.run(SCRIPTS["submit"], keys.fixed, submit_args(batch))
+        return [decode_id(answer, row) for answer, row in zip(found, batch, strict=True)]
+
+    return list(chain.from_iterable(await overlapped(list(bounded(rows, size_of)), send)))
+
+
 def submit_args(rows: list[codec.Row]) -> tuple[bytes, int | str]:
     """What the submit script is given besides keys."""
     has_parents = max(map(len, rows)) > 8 and any(len(row) > 8 and row[9] for row in rows)
@@ -240,18 +246,7 @@ def decode_id(answer: bytes | int, row: codec.Row) -> str | Refused:
     return refusal(answer, row[0], row[9][0]) if isinstance(answer, int) else answer.decode()
 
 
-def bounded(rows: list[codec.Row]) -> list[list[codec.Row]]:
-    """The rows in batches limited by count and bytes."""
-    batches: list[list[codec.Row]] = []
-    for start in range(0, len(rows), MOST_ROWS):
-        batch: list[codec.Row] = []
-        size = 0
-        for row in rows[start : start + MOST_ROWS]:
-            length = len(row[2]) + len(row[3])
-            if batch and size + length > MOST_BYTES:
-                batches.append(batch)
-                batch, size = [], 0
-            batch.append(row)
-            size += length
-        batches.append(batch)
-    return batches
+
+def size_of(row: codec.Row) -> int:
+    """The bytes of a row that count."""
+    return len(row[2]) + len(row[3])

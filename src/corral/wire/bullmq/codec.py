@@ -53,25 +53,28 @@ Row = tuple[Any, ...]
 
 def job_encoder() -> Callable[[Job], Row]:
     """`encode_job` for a list of jobs: options that many share are written once."""
-    shared = JobOptions()
-    written = _write_options(shared, "")
+    shared: JobOptions | None = None
+    opts = b""
 
     def encode(job: Job) -> Row:
-        nonlocal shared, written
-        if job.id or job.options.extra:
+        nonlocal shared, opts
+        options = job.options
+        if job.id or options.extra:
             return encode_job(job)
-        if job.options is not shared:
-            shared, written = job.options, _write_options(job.options, "")
-        return encode_job(job, written)
+        if options is not shared:
+            shared, opts = options, _write_options(options, "")
+        data = payload.encode(job.data)
+        payload.check_size(data, opts)
+        return ("", job.name, data, opts, job.created_at, options.delay, options.priority, options.lifo)
 
     return encode
 
 
-def encode_job(job: Job, written: bytes | None = None) -> Row:
-    """A row for the submit script; refuses what is too large. `written` are its options, where known."""
+def encode_job(job: Job) -> Row:
+    """A row for the submit script; refuses what is too large."""
     options = job.options
     data = payload.encode(job.data, "data")
-    opts = written or _write_options(options, job.id)
+    opts = _write_options(options, job.id)
     payload.check_size(data, opts)
     row = (job.id, job.name, data, opts, job.created_at, options.delay, options.priority, options.lifo)
     return _with_bonds(row, options.extra) if options.extra else row

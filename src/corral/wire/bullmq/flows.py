@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from corral.core.job import Job
 from corral.errors import Refused
 from corral.store.connect import Store
+from corral.wire.batches import bounded
 from corral.wire.bullmq import codec
 from corral.wire.bullmq.bound import SCRIPTS
-from corral.wire.bullmq.broker import bounded, decode_id, submit_args
+from corral.wire.bullmq.broker import decode_id, size_of, submit_args
 from corral.wire.bullmq.inspector import BullmqInspector
 from corral.wire.bullmq.keys import Keys
 from corral.wire.place import Place
@@ -73,8 +74,9 @@ class BullmqFlows:
     async def add_many(self, flows: Sequence[Flow]) -> list[Flow]:
         """The same for several flows, in one step."""
         nodes = list(self._nodes(flows))
-        runs = [(keys, list(run)) for keys, run in groupby(nodes, key=lambda node: node.keys)]
-        calls = [(keys, batch) for keys, run in runs for batch in bounded([node.row for node in run])]
+        runs = groupby(nodes, key=lambda node: node.keys)
+        rows = [(keys, [node.row for node in run]) for keys, run in runs]
+        calls = [(keys, batch) for keys, own in rows for batch in bounded(own, size_of)]
         answers = await self._store.run_together(
             SCRIPTS["submit"], [(keys.fixed, submit_args(batch)) for keys, batch in calls]
         )

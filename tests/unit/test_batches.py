@@ -1,0 +1,79 @@
+"""Long lists in batches: bounded, in order, the next on its way while the last is worked on."""
+
+import asyncio
+
+import pytest
+
+from corral.wire.batches import MOST_BYTES, MOST_ROWS, bounded, overlapped
+
+
+def test_rows_stay_in_order_and_no_batch_has_too_many() -> None:
+    rows = list(range(2 * MOST_ROWS + 1))
+    batches = list(bounded(rows, lambda _: 1))
+    assert [len(batch) for batch in batches] == [MOST_ROWS, MOST_ROWS, 1]
+    assert [row for batch in batches for row in batch] == rows
+
+
+def test_a_batch_ends_before_it_gets_too_large_and_a_large_row_travels_alone() -> None:
+    sizes = [MOST_BYTES - 1, 1, 1, MOST_BYTES * 2, 5]
+    assert list(bounded(sizes, lambda size: size)) == [[MOST_BYTES - 1, 1], [1], [MOST_BYTES * 2], [5]]
+    assert list(bounded([], len)) == []
+
+
+async def test_the_next_batch_is_sent_before_the_last_is_answered_and_no_further() -> None:
+    sent: list[int] = []
+    answer = asyncio.Event()
+
+    async def send(batch: list[int]) -> int:
+        sent.append(batch[0])
+        await answer.wait()
+        return batch[0] * 10
+
+    under_way = asyncio.create_task(overlapped([[1], [2], [3], [4]], send))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert sent == [1, 2]
+    answer.set()
+    assert await under_way == [10, 20, 30, 40]
+    assert sent == [1, 2, 3, 4]
+
+
+async def test_after_a_failure_nothing_more_is_sent_and_what_is_under_way_is_waited_for() -> None:
+    ended: list[int] = []
+
+    async def send(batch: list[int]) -> None:
+        if batch == [1]:
+            raise ValueError("the first was refused")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        ended.append(batch[0])
+
+    with pytest.raises(ValueError, match="the first was refused"):
+        await overlapped([[1], [2], [3]], send)
+    assert ended == [2]
+
+
+async def test_a_caller_who_gives_up_leaves_nothing_under_way() -> None:
+    given_up: list[int] = []
+
+    async def send(batch: list[int]) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            given_up.append(batch[0])
+            raise
+
+    under_way = asyncio.create_task(overlapped([[1], [2], [3]], send))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    under_way.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await under_way
+    assert given_up == [1, 2]
+
+
+async def test_no_batches_are_no_answers() -> None:
+    async def send(batch: list[int]) -> int:
+        return batch[0]
+
+    assert await overlapped([], send) == []
