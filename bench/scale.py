@@ -71,7 +71,7 @@ def _table(head: Iterable[str], rows: Rows) -> str:
 async def _depths(app: Corral) -> Rows:
     """What one job costs the server while so many others wait."""
     rows, waiting = [], 0
-    await app.store().call("FLUSHALL")
+    await app.store().call("FLUSHALL", "SYNC")
     for depth in DEPTHS:
         await corral_driver.fill(app, QUEUE, depth - waiting)
         before = await corral_driver.server_cpu_s(app)
@@ -108,7 +108,7 @@ async def _shares(app: Corral) -> Rows:
     """How far more processes help: until the server, or the machine, is full."""
     rows = []
     for processes in PROCESSES:
-        await app.store().call("FLUSHALL")
+        await app.store().call("FLUSHALL", "SYNC")
         await corral_driver.fill(app, QUEUE, SHARED_JOBS)
         before = await corral_driver.server_cpu_s(app)
         told = await asyncio.to_thread(_work_together, app.url, processes, SHARED_JOBS)
@@ -120,7 +120,7 @@ async def _shares(app: Corral) -> Rows:
 
 async def _long_run(app: Corral) -> Rows:
     """One worker process over a million jobs, finished ones removed."""
-    await app.store().call("FLUSHALL")
+    await app.store().call("FLUSHALL", "SYNC")
     target = app.queue(QUEUE)
     for start in range(0, LONG_RUN, 10_000):
         jobs = [(corral_driver.JOB, corral_driver.data(number)) for number in range(start, start + 10_000)]

@@ -56,7 +56,7 @@ def _measured(rounds: int, say: Callable[[str], None]) -> list[Line]:
                 for name, setting, order, peer in _orders(measure, server.url, number):
                     say(f"round {number + 1}: {measure}: {name} at {setting}")
                     with server.connect() as client:
-                        client.flushall()
+                        client.execute_command("FLUSHALL", "SYNC")
                     reading = peer.measure(order)
                     rate = reading["count"] / reading["seconds"]
                     readings.setdefault((name, measure, setting), []).append(rate)
