@@ -14,6 +14,7 @@ from bench.peer import BASELINE, ROOT, Order, Peer, peers
 from bench.publish import put_between
 
 OUR_JOBS = 30_000
+THEIR_ADDED_JOBS = 10_000
 OUR_SETTINGS = (100, 200, 400)
 MEASURES = ("bulk_add", "processing")
 
@@ -78,8 +79,10 @@ def _orders(measure: str, url: str, number: int) -> list[Asked]:
             order = {"measure": measure, "url": url, "count": OUR_JOBS, "concurrency": setting}
             everyone.append((name, setting, order, peer))
     for one in FIELD:
-        for setting in one.settings if measure == "processing" else (None,):
-            order = {"measure": measure, "url": url, "count": one.jobs, "setting": setting}
+        is_processing = measure == "processing"
+        count = one.jobs if is_processing else THEIR_ADDED_JOBS
+        for setting in one.settings if is_processing else (None,):
+            order = {"measure": measure, "url": url, "count": count, "setting": setting}
             everyone.append((one.name, setting, order, one.peer()))
     turn = number * 5 % len(everyone)
     return [*everyone[turn:], *everyone[:turn]]

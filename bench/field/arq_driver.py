@@ -31,7 +31,6 @@ async def process(url: str, count: int, concurrency: int) -> Handled:
         keep_result=0,
         handle_signals=False,
     )
-    handled.begin()
     running = asyncio.create_task(worker.async_run())
     await everything.wait()
     running.cancel()

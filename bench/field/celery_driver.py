@@ -51,5 +51,4 @@ else:
         loglevel="CRITICAL",
         quiet=True,
     )
-    handled.begin()
     worker.start()

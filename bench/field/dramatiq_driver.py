@@ -31,7 +31,6 @@ if asked["measure"] == "bulk_add":
 else:
     fill(asked["count"])
     worker = dramatiq.Worker(broker, worker_threads=asked["setting"])
-    handled.begin()
     worker.start()
     everything.wait()
     tell(handled.reading())

@@ -37,7 +37,6 @@ else:
         max_delay=0.001,
         check_worker_health=False,
     )
-    handled.begin()
     consumer.start()
     everything.wait()
     tell(handled.reading())

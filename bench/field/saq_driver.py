@@ -23,7 +23,6 @@ async def process(url: str, count: int, concurrency: int) -> Handled:
 
     queue = Queue.from_url(url)
     worker = Worker(queue, [("work", work)], concurrency=concurrency)
-    handled.begin()
     running = asyncio.create_task(worker.start())
     await everything.wait()
     await worker.stop()

@@ -24,7 +24,6 @@ async def fill(count: int) -> None:
 
 async def process() -> None:
     await fill(asked["count"])
-    handled.begin()
     running = asyncio.create_task(worker.run_async())
     await everything.wait()
     running.cancel()

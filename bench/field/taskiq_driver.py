@@ -36,7 +36,6 @@ async def bulk_add() -> None:
 
 async def process() -> None:
     await fill(asked["count"])
-    handled.begin()
     running = asyncio.create_task(run_receiver_task(broker, max_async_tasks=asked["setting"]))
     await everything.wait()
     running.cancel()
