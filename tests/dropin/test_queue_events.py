@@ -1,13 +1,14 @@
 """QueueEvents: callbacks and one by one, from an id on, and nothing missed across a lost connection."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from corral.bullmq import Queue, QueueEvents
+from corral.bullmq.queue_events import MOST
 from tests.dropin.desk import Desk, Heard, until_true
 from tests.dropin.peer import Peer
 from tests.support.proxy import Fate, Proxy, runs
@@ -133,8 +134,7 @@ async def test_closing_ends_callbacks_and_iterators(desk: Desk) -> None:
 
     collecting = asyncio.create_task(collect())
     await desk.queue().add("send", {})
-    while len(found) < 2:
-        await asyncio.sleep(0.005)
+    await until_true(lambda: _told(found, 2))
     await events.close()
     await asyncio.wait_for(collecting, 5)
     assert (events.closed, events.running) == (True, False)
@@ -191,7 +191,7 @@ async def test_no_event_is_missed_or_told_twice_across_a_reconnect(
     await queue.close()
 
 
-async def _told(heard: list[Any], count: int) -> bool:
+async def _told(heard: Sequence[Any], count: int) -> bool:
     return len(heard) >= count
 
 
@@ -215,8 +215,7 @@ async def test_an_iterator_outlives_a_server_that_is_away(desk: Desk, proxy: Pro
         await until_true(lambda: _count(faults, 1))
         proxy.come_back()
         await queue.addBulk([{"name": "back"}] * 10)
-        while len(found) < 20:
-            await asyncio.sleep(0.005)
+        await until_true(lambda: _told(found, 20))
         proxy.cut()
         await queue.addBulk([{"name": "cut"}] * 10)
         await asyncio.wait_for(collecting, 10)
@@ -237,13 +236,17 @@ async def test_a_listener_waits_for_a_server_that_is_not_there_yet(desk: Desk, p
 
 
 async def test_a_slow_reader_reads_no_more_than_it_uses(desk: Desk, proxy: Proxy) -> None:
-    await desk.queue().addBulk([{"name": "send"}] * 1500)
+    queue = desk.queue()
+    await queue.addBulk([{"name": "send"}] * 1500)
     listener = QueueEvents("mail", {"connection": proxy.url, "autorun": False, "lastEventId": "0-0"})
     events = listener.since()
-    for _ in range(10):
+    for number in range(MOST):
         await anext(events)
-    await asyncio.sleep(0.05)
+        if number % 100 == 0:
+            await queue.getWaitingCount()  # time enough for one that reads ahead
     assert proxy.count(runs("XREAD")) == 1
+    await anext(events)
+    assert proxy.count(runs("XREAD")) == 2
     await events.aclose()  # type: ignore[attr-defined]
     await listener.close()
 
