@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from corral.core.job import Claim
@@ -19,11 +18,11 @@ from corral.errors import (
     PendingChildren,
     SettleError,
     StoreFault,
-    StoreRefused,
 )
 from corral.worker.attempt import Attempt, Moment, moment
 from corral.worker.events import Happening, WorkerEvent
 from corral.worker.executor import Executor
+from corral.worker.outage import Outage
 from corral.worker.reports import Reports
 from corral.worker.results import NOTHING, weight
 from corral.worker.waiting import Waiter
@@ -37,8 +36,6 @@ MOST_SLOW_CLAIMS = 32
 SLOW_S = 0.010
 SURE = 0.9
 """The part of a lock's life in which it surely still holds, whatever the clocks drift."""
-LONGEST_DELAY = 32
-"""After so many tries every delay is the longest."""
 
 STATE = (PendingChildren, FailedChildren, NoPendingChildren)
 """What a room answers when the job's children stand against this settlement."""
@@ -73,12 +70,10 @@ class Turns:
         self._lock_ms = lock_ms
         self._policy = policy
         self._clock = clock
-        self._delays = delays
-        self._max_tries = max_tries
         self._reports = reports
+        self._outage = Outage(delays, max_tries, reports)
         self._waiter = Waiter(broker, self._woken, delays, reports.log)
         self._wake = asyncio.Event()
-        self._hurry = asyncio.Event()
         self._finished: deque[Attempt] = deque()
         self._again: list[Attempt] = []
         """Settlements on their way; there still after a trip that was not answered."""
@@ -93,7 +88,6 @@ class Turns:
         self._brought_asked = self._asked
         self._rest: Rest | None = None
         """Why the last claim brought no more; None: ask again."""
-        self._tries = 0
         self._is_claiming = True
         self._is_drained = False
         self._pace: float | None = None
@@ -144,7 +138,7 @@ class Turns:
                         await self._idle()
                 except StoreFault as fault:
                     self._orphans = self._broker.unanswered or self._orphans
-                    await self._stand_back(fault)
+                    await self._outage.stand_back(fault)
         finally:
             await self._waiter.stop()
 
@@ -190,7 +184,7 @@ class Turns:
         turn = await self._turn([attempt.settlement for attempt in batch], want)  # type: ignore[misc]
         self._again = []
         self._coming = 0
-        self._answered()
+        self._outage.answered()
         self._settled(batch, turn)
         self._brought, self._brought_asked = turn.claims, asked
         if not self._is_next_trip_due(turn.rest):
@@ -368,47 +362,23 @@ class Turns:
             self._is_drained = True
             self._reports.tell(WorkerEvent(Happening.DRAINED))
 
-    # -- away and back --------------------------------------------------------------------------------------
+    # -- a lost answer --------------------------------------------------------------------------------------
 
     async def _take_over(self) -> None:
         """Adopt what a trip claimed whose answer was lost."""
         recovery = await self._broker.recover(owner=self._orphans)
         self._orphans = None
-        self._answered()
+        self._outage.answered()
         if recovery.claims:
             self._reports.log.info("took over claims of a lost answer", count=len(recovery.claims))
         self._begin(recovery.claims, self._asked)
-
-    def _answered(self) -> None:
-        if self._tries:
-            self._tries = 0
-            self._reports.log.info("the server is back")
-            self._reports.tell(WorkerEvent(Happening.BACK))
-        self._reports.metrics.connected(True)
-
-    async def _stand_back(self, fault: StoreFault) -> None:
-        """Wait before the next try: longer each time, and at once when the worker stops."""
-        if self._tries == 0:
-            self._reports.tell(WorkerEvent(Happening.AWAY, error=fault))
-        if self._max_tries is not None and self._tries >= self._max_tries:
-            raise fault
-        is_refused = isinstance(fault, StoreRefused)
-        delay = self._delays(LONGEST_DELAY if is_refused else self._tries)
-        self._tries += 1
-        self._reports.metrics.connected(False)
-        self._reports.metrics.reconnecting()
-        say = self._reports.log.error if is_refused else self._reports.log.warning
-        say(f"the server does not serve: {fault}", tries=self._tries, again_in=round(delay, 3))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), delay)
-        self._hurry.clear()
 
     # -- the end --------------------------------------------------------------------------------------------
 
     async def stop_claiming(self) -> None:
         """Claim no more; `run` returns when what is held is settled."""
         self._is_claiming = False
-        self._hurry.set()
+        self._outage.hurry()
         self._wake.set()
         await self._waiter.stop()
 
