@@ -8,6 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.gateway.callers import Caller, KeyRing, anyone
 from corral.gateway.page import FILES
+from corral.gateway.paths import keep_inner_slashes
 from corral.gateway.problems import Problem
 from corral.gateway.settings import Settings
 
@@ -45,6 +46,7 @@ class Guard:
             return
 
         began = perf_counter()
+        keep_inner_slashes(scope)
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":

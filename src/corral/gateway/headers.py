@@ -94,4 +94,6 @@ def limits(admission: Admission, bounds: Bounds) -> dict[str, str]:
 def next_link(request: Request, cursor: str) -> str:
     """The Link header of a page that has a next one (RFC 8288)."""
     query = {**request.query_params, "cursor": cursor}
-    return f'<{request.url.path}?{urlencode(query)}>; rel="next"'
+    # as it was sent: a name of any letters is fit for a header only while it is escaped
+    path = request.scope["raw_path"].decode("latin-1")
+    return f'<{path}?{urlencode(query)}>; rel="next"'

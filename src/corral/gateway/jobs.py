@@ -16,9 +16,10 @@ from corral.gateway.callers import Caller, Role
 from corral.gateway.describe import NEW_JOB, problems
 from corral.gateway.hall import Hall, enter
 from corral.gateway.models import Accepted, JobPage, JobView, NewJob, Status, Task
+from corral.gateway.paths import NamedRoute
 from corral.gateway.problems import Problem
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(tags=["jobs"], route_class=NamedRoute)
 
 MOST_LISTED = 500
 

@@ -14,11 +14,12 @@ from corral.gateway.callers import Role
 from corral.gateway.describe import body_of, problems
 from corral.gateway.hall import Hall, enter
 from corral.gateway.models import Cleaned, Done, Drained, Ids, QueueView, Replayed
+from corral.gateway.paths import NamedRoute
 from corral.gateway.problems import Problem
 from corral.gateway.queues import is_plausible, one_job, view
 from corral.queue import Queue
 
-router = APIRouter(tags=["operations"])
+router = APIRouter(tags=["operations"], route_class=NamedRoute)
 
 Verb = Literal["retry", "promote", "remove", "cancel"]
 Act = Callable[[Sequence[str]], Awaitable[list[str]]]

@@ -24,9 +24,10 @@ from corral.gateway.models import (
     ScheduleList,
     WorkerList,
 )
+from corral.gateway.paths import NamedRoute
 from corral.queue import Queue
 
-router = APIRouter(tags=["queues"])
+router = APIRouter(tags=["queues"], route_class=NamedRoute)
 
 MOST_LISTED = 500
 SHOWN_LOGS = 1000

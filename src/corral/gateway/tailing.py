@@ -11,9 +11,10 @@ from corral.gateway.callers import Role
 from corral.gateway.describe import problems
 from corral.gateway.hall import enter
 from corral.gateway.jobs import no_job
+from corral.gateway.paths import NamedRoute
 from corral.gateway.sse import TailResponse
 
-router = APIRouter(tags=["events"])
+router = APIRouter(tags=["events"], route_class=NamedRoute)
 
 DESCRIPTION = """`event: hello`, then the job's events from its beginning or from after the one that is named,
 each with its stream id; comments as heartbeats. Ends after `done`, `error` or `canceled`; a reconnect that
