@@ -363,6 +363,36 @@ async def test_a_lost_lock_is_told_and_the_outcome_refused(desk: Desk, peer: Pee
     assert await peer.job("1", "getState") == "active"
 
 
+async def test_a_lock_that_cannot_be_renewed_is_told_while_the_job_runs(desk: Desk) -> None:
+    is_told = asyncio.Event()
+
+    async def process(job: Job, token: str) -> Any:
+        if job.data == "robbed":
+            await job.queue.store.call("SET", f"bull:mail:{job.id}:lock", "thief")
+            await asyncio.wait_for(is_told.wait(), 10)
+        return "mine"
+
+    worker = desk.worker(process, lockDuration=200)
+    worker.on("lockRenewalFailed", lambda ids: is_told.set())
+    heard = Heard(worker, "lockRenewalFailed", "error", "completed")
+    await desk.queue().add("send", "robbed")
+
+    def last_words() -> list[str]:
+        return [str(error) for error, *_ in heard.of("error")]
+
+    async def is_refused() -> bool:
+        return "Lock mismatch for job 1. Cmd moveToFinished from active" in last_words()[-1:]
+
+    await until_true(is_refused)
+    assert heard.of("lockRenewalFailed")[0] == (["1"],)
+    assert set(last_words()[:-1]) == {"could not renew lock for job 1"}
+    told = len(heard.told)
+    for _ in range(50):
+        job = await desk.queue().add("send", "quick")
+        await until_true(job.isCompleted)
+    assert set(heard.names()[told:]) == {"completed"}, "one that has ended has lost no lock"
+
+
 # -- asked to end -------------------------------------------------------------------------------------------
 
 

@@ -35,7 +35,7 @@ _MOVED_BY_HAND = (DelayedError, WaitingError, WaitingChildrenError)
 class Run:
     """One job in the processor's hands."""
 
-    __slots__ = ("claim", "controller", "error", "job", "result")
+    __slots__ = ("claim", "controller", "error", "is_over", "job", "result")
 
     def __init__(self, claim: Claim, job: Job) -> None:
         self.claim = claim
@@ -43,6 +43,8 @@ class Run:
         self.controller: AbortController | None = None
         self.result: Any = None
         self.error: BaseException | None = None
+        self.is_over = False
+        """Has the processor let go of it? Its end may still be on its way to the server."""
 
 
 class Processing:
@@ -83,6 +85,8 @@ class Processing:
             if job.discarded:
                 raise UnrecoverableError(reason_of(error)).with_traceback(error.__traceback__) from None
             raise
+        finally:
+            run.is_over = True
 
     async def _with_signal(self, run: Run, context: JobContext) -> Any:
         """The same with a third argument; who cancels the job from elsewhere is heard too."""
@@ -121,6 +125,10 @@ class Processing:
         for controller in found:
             controller.abort(reason)
         return bool(found)
+
+    def is_running(self, job_id: str) -> bool:
+        """Is this job in the processor's hands?"""
+        return any(run.job.id == job_id and not run.is_over for run in self._runs.values())
 
     # -- told by the engine ---------------------------------------------------------------------------------
 

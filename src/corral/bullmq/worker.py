@@ -144,9 +144,19 @@ class Worker(QueueBase):
 
     def _tell(self, event: str, *args: Any) -> None:
         """Emit on the worker's own loop, from whichever thread."""
+        emit = self._tell_of_lost_locks if event == "lockRenewalFailed" else self.emit
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has closed
-                self._loop.call_soon_threadsafe(self.emit, event, *args)
+                self._loop.call_soon_threadsafe(emit, event, *args)
+
+    def _tell_of_lost_locks(self, event: str, ids: list[str]) -> None:
+        # one that has ended meanwhile has no lock any more, and lost none
+        running = self._processing
+        lost = [job_id for job_id in ids if running is not None and running.is_running(job_id)]
+        if lost:
+            self.emit(event, lost)
+        for job_id in lost:
+            self.emit("error", Exception(f"could not renew lock for job {job_id}"))
 
     # -- one by one -----------------------------------------------------------------------------------------
 
