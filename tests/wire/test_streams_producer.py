@@ -231,6 +231,43 @@ async def test_one_key_twice_in_a_batch_makes_one_job_or_none(broker, client) ->
     assert keyspace(client) == before
 
 
+@pytest.mark.parametrize("first_in_list", [False, True], ids=["taken before", "taken in the same list"])
+async def test_a_conflict_in_a_later_batch_leaves_the_earlier_ones_unwritten(
+    broker, client, first_in_list
+) -> None:
+    jobs = [a_job(idempotency_key=f"n-{n}") for n in range(1100)]
+    if first_in_list:
+        jobs[7] = a_job(idempotency_key="k")
+    else:
+        await broker.submit([a_job(idempotency_key="k")])
+    jobs[1050] = a_job("code", idempotency_key="k")
+    before = keyspace(client)
+    with pytest.raises(IdempotencyConflict, match="'k' stands for job"):
+        await broker.submit(jobs)
+    assert keyspace(client) == before
+
+
+async def test_a_long_list_under_keys_can_be_repeated(broker, client) -> None:
+    jobs = [a_job(data={"n": n % 1000}, idempotency_key=f"n-{n % 1000}") for n in range(1200)]
+    ids = await broker.submit(jobs)
+    assert (len(set(ids)), ids[1000:]) == (1000, ids[:200])
+    assert await broker.submit(jobs) == ids
+    assert client.xlen("jobs:stream") == 1000
+
+
+async def test_only_a_list_with_keys_is_looked_through_beforehand(broker, client) -> None:
+    await broker.submit([a_job()])
+
+    async def trips(jobs: list[Job]) -> int:
+        client.config_resetstat()
+        await broker.submit(jobs)
+        return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+    assert await trips([a_job() for _ in range(1100)]) == 3
+    assert await trips([a_job(idempotency_key=f"few-{n}") for n in range(500)]) == 1
+    assert await trips([*(a_job() for _ in range(1099)), a_job(idempotency_key="one")]) == 4
+
+
 async def test_a_key_that_a_strangers_gateway_wrote_is_honoured(broker, client) -> None:
     theirs = StrangerGateway(client).create("chat", {"text": "theirs"})
     client.set("idempotency:k", theirs, ex=60)

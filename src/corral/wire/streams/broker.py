@@ -12,6 +12,7 @@ from corral.core.job import Claim, Job
 from corral.core.outcome import Settlement
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
 from corral.errors import (
+    IdempotencyConflict,
     JobMissing,
     LockMissing,
     LockStolen,
@@ -83,21 +84,35 @@ class StreamsBroker:
         now = self._place.clock()
         keys, ttl_s = self._keys, self._settings.ttl_s
         rows = encode_all(jobs, lambda job: codec.encode_job(job, str(uuid4()), keys, ttl_s, now))
+        batches = list(_bounded(rows, lambda row: len(row.payload)))
+        if len(batches) > 1:
+            await self._foresee([row._replace(payload=b"") for row in rows if row.idempotency_key])
         ids: list[str] = []
-        for batch in _bounded(rows, lambda row: len(row.payload)):
-            ids += await self._create(batch)
+        for batch in batches:
+            ids += await self._admit("submit", batch)
         return ids
 
-    async def _create(self, rows: Sequence[codec.Row]) -> list[str]:
+    async def _foresee(self, keyed: Sequence[codec.Row]) -> None:
+        """Refuse a list before the first of its batches is written, not after some of them are."""
+        planned: dict[str, codec.Row] = {}
+        for start in range(0, len(keyed), MOST_ROWS):
+            batch = keyed[start : start + MOST_ROWS]
+            for row, job_id in zip(batch, await self._admit("foresee", batch), strict=True):
+                if job_id == row.id:
+                    # its key is free until an earlier batch of this very list takes it
+                    earlier = planned.setdefault(row.idempotency_key, row)
+                    if earlier.fingerprint != row.fingerprint:
+                        raise _refused(b"conflict", row, earlier.id)
+
+    async def _admit(self, verb: str, rows: Sequence[codec.Row]) -> list[str]:
         keys = self._keys
         names = [keys.stream, keys.events, *keys.of_jobs(row.id for row in rows)]
         for row in rows:
             if row.idempotency_key:
                 names += [row.idempotency_key, row.fingerprint_key]
-        word, *rest = await self._store.run(SCRIPTS["submit"], names, (*self._head(""), _pack(rows)))
+        word, *rest = await self._store.run(SCRIPTS[verb], names, (*self._head(""), _pack(rows)))
         if word != b"ids":
-            key = rows[rest[0]].idempotency_key.partition("idempotency:")[2]
-            raise codec.conflict(word, key, rest[1].decode())
+            raise _refused(word, rows[rest[0]], rest[1].decode())
         return [job_id.decode() for job_id in rest]
 
     # -- out --------------------------------------------------------------------------------------------
@@ -221,6 +236,10 @@ class StreamsBroker:
 
     def _count(self, skipped: Sequence[int]) -> None:
         self.skipped.update({why: count for why, count in zip(SKIPPED, skipped, strict=True) if count})
+
+
+def _refused(word: bytes, row: codec.Row, job_id: str) -> IdempotencyConflict:
+    return codec.conflict(word, row.idempotency_key.partition("idempotency:")[2], job_id)
 
 
 def _verdict(job_id: str, code: int | bytes) -> SettleError | None:
