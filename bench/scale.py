@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -20,6 +21,8 @@ from corral.observe import logs
 BEGIN, END = "<!-- scale: begin -->", "<!-- scale: end -->"
 DEPTHS = (10_000, 100_000, 1_000_000)
 SAMPLE = 20_000
+ROUNDS = 3
+"""Medians are taken of so many."""
 PROCESSES = (1, 2, 4)
 SHARED_JOBS = 80_000
 LONG_RUN = 1_000_000
@@ -74,12 +77,14 @@ async def _depths(app: Corral) -> Rows:
     await app.store().call("FLUSHALL", "SYNC")
     for depth in DEPTHS:
         await corral_driver.fill(app, QUEUE, depth - waiting)
-        before = await corral_driver.server_cpu_s(app)
-        await corral_driver.fill(app, QUEUE, SAMPLE)
-        adding = await corral_driver.server_cpu_s(app) - before
-        working = await _work_some(app, SAMPLE)
+        adding, working = [], []
+        for _ in range(ROUNDS):
+            before = await corral_driver.server_cpu_s(app)
+            await corral_driver.fill(app, QUEUE, SAMPLE)
+            adding.append((await corral_driver.server_cpu_s(app) - before) * 1e6 / SAMPLE)
+            working.append(await _work_some(app, SAMPLE))
         waiting = (await _counts(app))["waiting"]
-        rows.append([f"{depth:,}", f"{adding * 1e6 / SAMPLE:.1f}", f"{working:.1f}"])
+        rows.append([f"{depth:,}", f"{median(adding):.1f}", f"{median(working):.1f}"])
     return rows
 
 
@@ -106,16 +111,21 @@ async def _counts(app: Corral) -> dict[str, int]:
 
 async def _shares(app: Corral) -> Rows:
     """How far more processes help: until the server, or the machine, is full."""
-    rows = []
-    for processes in PROCESSES:
+    rates: dict[int, list[float]] = {processes: [] for processes in PROCESSES}
+    in_use: dict[int, list[float]] = {processes: [] for processes in PROCESSES}
+    for processes in [*PROCESSES] * ROUNDS:
         await app.store().call("FLUSHALL", "SYNC")
         await corral_driver.fill(app, QUEUE, SHARED_JOBS)
         before = await corral_driver.server_cpu_s(app)
         told = await asyncio.to_thread(_work_together, app.url, processes, SHARED_JOBS)
         used = await corral_driver.server_cpu_s(app) - before
         seconds = max(one["seconds"] for one in told)
-        rows.append([str(processes), f"{SHARED_JOBS / seconds:,.0f}", f"{used / seconds:.0%}"])
-    return rows
+        rates[processes].append(SHARED_JOBS / seconds)
+        in_use[processes].append(used / seconds)
+    return [
+        [str(processes), f"{median(rates[processes]):,.0f}", f"{median(in_use[processes]):.0%}"]
+        for processes in PROCESSES
+    ]
 
 
 async def _long_run(app: Corral) -> Rows:
