@@ -6,15 +6,19 @@ What it offers was recorded from the client itself; where that is installed, the
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from corral.bullmq import QueueEvents, Worker
-from tests.dropin.surface import surface
+from corral.bullmq.error_code import ErrorCode
+from corral.bullmq.errors import raised
+from tests.dropin.surface import defaults, options, surface
 from tests.support.official import official_python, official_version
 
 HERE = Path(__file__).parent
 RECORDED: dict[str, dict[str, list[str]]] = json.loads((HERE / "official_surface.json").read_text())
+WORDS: dict[str, dict[str, Any]] = json.loads((HERE / "official_words.json").read_text())
 
 INNER = {
     # how its own engine turns; ours turns otherwise
@@ -39,6 +43,8 @@ METHODS = [
     if kind not in INNER or (INNER[kind] is not None and method not in (INNER[kind] or ()))
 ]
 OURS = surface("corral.bullmq")
+OUR_DEFAULTS = defaults("corral.bullmq")
+OUR_OPTIONS = options("corral.bullmq")
 
 
 def test_every_class_is_here_but_the_lock_manager() -> None:
@@ -59,14 +65,39 @@ def test_what_is_left_out_is_there_officially() -> None:
         assert (left_out or set()) <= set(RECORDED[kind])
 
 
-def test_the_record_is_the_official_clients() -> None:
+@pytest.mark.parametrize(("kind", "method"), METHODS, ids=".".join)
+def test_what_nobody_gives_is_what_it_officially_is(kind: str, method: str) -> None:
+    if (kind, method) in OTHERWISE:
+        return
+    usual = WORDS["defaults"].get(f"{kind}.{method}", {})
+    ours = OUR_DEFAULTS.get(f"{kind}.{method}", {})
+    assert {name: ours.get(name) for name in usual} == usual
+
+
+@pytest.mark.parametrize("kind", WORDS["options"])
+def test_every_official_option_has_its_name_here(kind: str) -> None:
+    assert sorted(set(WORDS["options"][kind]) - set(OUR_OPTIONS[kind])) == []
+
+
+@pytest.mark.parametrize("code", WORDS["refusals"])
+def test_a_refusal_has_the_official_type_number_and_words(code: str) -> None:
+    number, kind, sentence = WORDS["refusals"][code]
+    error = raised(ErrorCode[code], "moveToFinished", job="7", parent="bull:mail:7")
+    if code == "ParentJobCannotBeReplaced":
+        # there it is the parent's key where a flow is added, as in Node, and the child's id elsewhere
+        sentence = sentence.replace("job 7", "job bull:mail:7")
+    assert (str(vars(error)["code"]), type(error).__name__, str(error)) == (number, kind, sentence)
+
+
+@pytest.mark.parametrize(("more", "record"), [((), RECORDED), (("more",), WORDS)], ids=["names", "words"])
+def test_the_record_is_the_official_clients(more: tuple[str, ...], record: Any) -> None:
     if official_version() is None:
         pytest.skip(f"the official client is not installed at {official_python()}: run `make setup`")
     done = subprocess.run(
-        [str(official_python()), str(HERE / "surface.py"), "bullmq"],
+        [str(official_python()), str(HERE / "surface.py"), "bullmq", *more],
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
-    assert json.loads(done.stdout) == RECORDED
+    assert json.loads(done.stdout) == record
 
 
 async def test_a_worker_that_is_told_nothing_has_the_official_defaults() -> None:
