@@ -22,9 +22,9 @@ app = Corral(os.environ["REDIS_URL"], room="streams")
 @app.job("embed")
 async def embed(job):
     await job.emit("begun", {})
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.02)
     await job.emit("half", {})
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.02)
     return {"n": job.data["n"]}
 
 profile = {"lock_ms": 500, "recover_ms": 200, "extra": {"max_deliveries": 1000}}

@@ -41,7 +41,7 @@ def check_whole(client: redis.Redis) -> None:
 
 
 class Client(threading.Thread):
-    """Asks for jobs under keys of its own, again and again until each is accepted."""
+    """Asks for jobs under keys of its own, again and again until each is accepted, and then once more."""
 
     def __init__(self, number: int, count: int, url: Callable[[], str]) -> None:
         super().__init__(daemon=True)
@@ -51,45 +51,67 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         for key in self._keys:
-            while True:
-                with suppress(httpx2.HTTPError):
-                    self._ask(key)
-                if self.accepted[key]:
-                    break
-                time.sleep(0.05)
+            for _ in range(2):
+                while not self._is_accepted(key):
+                    time.sleep(0.05)
 
-    def _ask(self, key: str) -> None:
+    def _is_accepted(self, key: str) -> bool:
+        with suppress(httpx2.HTTPError):
+            return self._ask(key)
+        return False
+
+    def _ask(self, key: str) -> bool:
         answer = httpx2.post(
             f"{self._url()}/v1/jobs",
             json={"task": "embed", "payload": {"n": len(key)}},
             headers={"Idempotency-Key": key},
             timeout=3,
         )
-        if answer.status_code == 202:
-            self.accepted[key].add(answer.json()["job_id"])
+        if answer.status_code != 202:
+            return False
+        self.accepted[key].add(answer.json()["job_id"])
+        return True
 
 
-def rehearse(server: Server, client: redis.Redis, kills: int, clients: int, count: int) -> None:
+def is_pending(client: redis.Redis) -> bool:
+    """Is a job in a worker's hands?"""
+    with suppress(redis.ResponseError):  # nobody has made the group yet
+        return bool(client.xpending("jobs:stream", "workers")["pending"])
+    return False
+
+
+def accepted_by(asking: list[Client]) -> int:
+    return sum(bool(ids) for one in asking for ids in one.accepted.values())
+
+
+def rehearse(server: Server, client: redis.Redis, kills: int, clients: int, count: int) -> int:
+    """How often a gateway was killed while it was asked, or a worker while it worked."""
     chance = random.Random(4)
     gateway = GatewayProcess(server.url)
     worker = start_worker(server.url)
     asking = [Client(number, count, lambda: gateway.url) for number in range(clients)]
+    done = 0
     try:
         gateway.ready()
         for one in asking:
             one.start()
-        for number in range(kills):
-            time.sleep(chance.uniform(0.05, 0.4))
-            if number % 2:
+        while done < kills and any(one.is_alive() for one in asking):
+            if done % 2:
+                assert eventually(lambda: is_pending(client), 60), "the worker has nothing to lose"
+                time.sleep(chance.uniform(0, 0.05))
                 worker.kill()
                 worker.wait()
                 check_whole(client)
                 worker = start_worker(server.url)
             else:
+                least = accepted_by(asking) + 1
+                assert eventually(lambda least=least: accepted_by(asking) >= least, 60), "nobody asks"
+                time.sleep(chance.uniform(0, 0.05))
                 gateway.kill()
                 check_whole(client)
                 gateway = GatewayProcess(server.url, port=gateway.port)
                 gateway.ready()
+            done += 1
         for one in asking:
             one.join(60)
             assert not one.is_alive()
@@ -98,6 +120,7 @@ def rehearse(server: Server, client: redis.Redis, kills: int, clients: int, coun
         gateway.kill()
         worker.kill()
         worker.wait()
+    return done
 
 
 def check_ends(client: redis.Redis, accepted: list[dict[str, set[str]]]) -> None:
@@ -118,13 +141,13 @@ def check_ends(client: redis.Redis, accepted: list[dict[str, set[str]]]) -> None
 
 
 def test_jobs_survive_a_gateway_and_a_worker_that_are_killed(server: Server, client: redis.Redis) -> None:
-    rehearse(server, client, kills=2, clients=2, count=15)
+    assert rehearse(server, client, kills=2, clients=2, count=25) == 2
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(600)
 def test_jobs_survive_many_kills(server: Server, client: redis.Redis) -> None:
-    rehearse(server, client, kills=24, clients=6, count=150)
+    assert rehearse(server, client, kills=24, clients=6, count=500) >= 12
 
 
 def test_several_processes_serve_one_address_and_stop_on_a_signal(

@@ -186,13 +186,19 @@ def test_workers_are_counted_while_they_are_alive(gateway: Gateway, farm: Farm, 
     farm.work(("bullmq", "mail", "send", {}))
     browser.go(gateway.url)
 
+    shown = (f"({row('mail', 'bullmq')})?.[7]", "document.getElementById('sum-workers').textContent")
+
+    def until_both_say(count: str) -> None:
+        for one in shown:
+            browser.until(f"{one} === '{count}'")
+
     async def look_while_one_works() -> None:
         async with working(farm.app, queues=["mail"], room="bullmq", name="bessie"):
-            total = "document.getElementById('sum-workers').textContent"
-            for shown in (f"({row('mail', 'bullmq')})?.[7]", total):
-                await asyncio.to_thread(browser.until, f"{shown} === '1'")
+            await asyncio.to_thread(until_both_say, "1")
 
+    until_both_say("0")
     farm.app.sync(look_while_one_works())
+    until_both_say("0")
 
 
 @needs_browser

@@ -14,6 +14,7 @@ from corral.store.connect import Store
 from corral.wire.bridgemq.broker import BridgemqBroker
 from corral.wire.bridgemq.idling import Mark
 from tests.support.bridgemq_yard import Yard, open_yard
+from tests.support.polling import becomes_true
 from tests.support.servers import Server
 
 OTHERS = {"target": {"server": "someone-else"}}
@@ -421,7 +422,7 @@ async def test_all_who_wait_are_woken_by_a_strangers_push(yard: Yard):
     brokers = [yard.broker(f"w{n}") for n in range(5)]
     rests = [(await broker.turn([], 1)).rest for broker in brokers]
     waits = [asyncio.create_task(broker.wait(rest)) for broker, rest in zip(brokers, rests, strict=True)]
-    await asyncio.sleep(0.1)
+    assert await becomes_true(lambda: yard.client.info("clients")["blocked_clients"] == len(brokers))
     assert not any(wait.done() for wait in waits)
     yard.client.set("bridge:jobs:data:j1", '{"id":"j1","type":"work"}')
     yard.client.rpush("bridge:jobs:waiting", "j1")
