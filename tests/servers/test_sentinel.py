@@ -1,9 +1,11 @@
 """Sentinels: the master is found through them, and found again when it has died or stepped down."""
 
 import asyncio
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from redis.asyncio.sentinel import Sentinel
@@ -13,12 +15,14 @@ from corral.bullmq import Queue as DropInQueue
 from corral.bullmq import Worker as DropInWorker
 from corral.core.job import Job
 from corral.errors import Away, InvalidOptions, ReadOnly, StoreRefused
+from corral.job_type import JobType
 from corral.store.connect import Reconnect, Store, first_contact
 from corral.worker import Happening, WorkerEvent
 from tests.support.apps import ended, working
 from tests.support.polling import becomes_true
 from tests.support.sentinel import SERVICE, SentinelServer, sentinels_of
-from tests.support.servers import Server, free_port, start_valkey
+from tests.support.servers import Server, free_port, redis_server_binary, start_valkey
+from tests.support.tls import make_certificates
 
 pytestmark = pytest.mark.xdist_group("sentinel")
 
@@ -128,15 +132,19 @@ async def test_a_worker_that_waits_is_woken_at_the_new_master_when_the_old_one_s
         assert await becomes_true(service.is_replicated)
         await asyncio.to_thread(service.fail_over)
         assert await becomes_true(lambda: steps_down(service.data[0]), 30)
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                job = await echo.add()
-                break
-            except (Away, ReadOnly):
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.1)
+        job = await added_at_the_new_master(echo)
         assert (await ended(echo.queue, job.id)).result == "heard"
+
+
+async def added_at_the_new_master(kind: JobType) -> Job:
+    """A job, as soon as there is a master that takes it."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return await kind.add()
+        except (Away, ReadOnly):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
 
 
 def steps_down(server: Server) -> bool:
@@ -233,3 +241,34 @@ async def test_a_database_may_be_named_behind_the_service(quiet_service: Sentine
     with quiet_service.master().connect() as client:
         client.select(3)
         assert client.get("writes") == b"2"
+
+
+@pytest.mark.skipif(redis_server_binary() is None, reason="redis-server is not installed")
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+async def test_sentinels_and_their_master_are_spoken_to_by_tls_where_the_address_says_so(
+    tmp_path: Path,
+) -> None:
+    make_certificates(tmp_path)
+    with sentinels_of(redis_server_binary(), certificates=tmp_path) as service:
+        assert service.url.startswith("rediss+sentinel://")
+        app = Corral(service.url)
+
+        @app.job("echo")
+        async def echo(job: Job) -> str:
+            return "heard"
+
+        async with app, working(app, concurrency=2, reconnect=Reconnect(most_ms=500)):
+            assert (await ended(echo.queue, (await echo.add()).id)).result == "heard"
+            assert await becomes_true(service.is_replicated)
+            before = await asyncio.to_thread(service.kill_master)
+            job = await added_at_the_new_master(echo)
+            assert (await ended(echo.queue, job.id)).result == "heard"
+            assert await asyncio.to_thread(service.master) is not before
+        plain = Store(service.url.replace("rediss+", "redis+").partition("?")[0])
+        with pytest.raises(Away, match="no sentinel answers"):
+            await first_contact(plain)
+        await plain.close()
+        distrustful = Store(service.url.partition("?")[0])
+        with pytest.raises(Away, match="certificate"):
+            await first_contact(distrustful)
+        await distrustful.close()

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import redis
@@ -14,6 +14,7 @@ import redis
 from corral.store.keeper import dies_with_parent
 from tests.support.polling import eventually
 from tests.support.servers import Server, free_port, start_valkey, valkey_binary
+from tests.support.tls import client_query, server_settings
 
 SERVICE = "shop"
 DOWN_AFTER_MS = 500
@@ -25,16 +26,25 @@ class SentinelServer:
 
     data: list[Server]
     sentinels: list[Server]
+    certificates: Path | None = None
+    doors: dict[int, int] = field(default_factory=dict)
+    """A server's port for looking behind it -> the one that others dial, which speaks TLS where they do."""
 
     @property
     def url(self) -> str:
-        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        hosts = ",".join(f"127.0.0.1:{self.door(sentinel)}" for sentinel in self.sentinels)
+        if self.certificates is not None:
+            return f"rediss+sentinel://{hosts}/{SERVICE}{client_query(self.certificates)}"
         return f"redis+sentinel://{hosts}/{SERVICE}"
+
+    def door(self, server: Server) -> int:
+        """The port that others dial."""
+        return self.doors[server.port]
 
     def master(self) -> Server:
         """The server that the sentinels name now."""
         port = int(self._ask()[1])
-        return next(server for server in self.data if server.port == port)
+        return next(server for server in self.data if self.door(server) == port)
 
     def _ask(self) -> list[bytes]:
         for sentinel in self.sentinels:
@@ -85,35 +95,44 @@ class SentinelServer:
 
 
 @contextmanager
-def sentinels_of(binary: str | None = None) -> Iterator[SentinelServer]:
-    """A service whose sentinels know its replica and each other."""
-    started: list[Server] = []
+def sentinels_of(binary: str | None = None, *, certificates: Path | None = None) -> Iterator[SentinelServer]:
+    """A service whose sentinels know its replica and each other; with certificates, all of them speak TLS."""
+    server = SentinelServer([], [], certificates)
     try:
-        at_once = ("--repl-diskless-sync-delay", "0")
-        master = start_valkey(*at_once, binary=binary)
-        started.append(master)
-        replica = start_valkey(*at_once, "--replicaof", "127.0.0.1", str(master.port), binary=binary)
-        started.append(replica)
-        watching = []
+        for is_replica in (False, True):
+            following = ("--replicaof", f"127.0.0.1 {server.door(server.data[0])}") if is_replica else ()
+            settings = _secure(certificates)
+            words = [word for name, value in settings.items() for word in (f"--{name}", value)]
+            started = start_valkey("--repl-diskless-sync-delay", "0", *words, *following, binary=binary)
+            server.data.append(started)
+            server.doors[started.port] = int(settings.get("tls-port", started.port))
         for _ in range(3):
-            watching.append(_start_sentinel(binary or valkey_binary(), master.port))
-            started.append(watching[-1])
-        server = SentinelServer([master, replica], watching)
+            settings = _secure(certificates)
+            started = _start_sentinel(binary or valkey_binary(), server.door(server.data[0]), settings)
+            server.sentinels.append(started)
+            server.doors[started.port] = int(settings.get("tls-port", started.port))
         assert eventually(server.is_replicated, 30), "the replica did not come up"
-        assert eventually(lambda: all(map(_knows_all, watching)), 30), "the sentinels did not meet"
+        assert eventually(lambda: all(map(_knows_all, server.sentinels)), 30), "the sentinels did not meet"
         yield server
     finally:
-        for each in reversed(started):
-            each.stop()
+        server.stop()
 
 
-def _start_sentinel(binary: str, master_port: int) -> Server:
+def _secure(certificates: Path | None) -> dict[str, str]:
+    """What a server is told so that others, and it to others, speak TLS; the plain port is for looking."""
+    if certificates is None:
+        return {}
+    return {**server_settings(certificates, free_port()), "tls-replication": "yes"}
+
+
+def _start_sentinel(binary: str, master_port: int, secure: dict[str, str]) -> Server:
     folder = Path(tempfile.mkdtemp(prefix="corral-test-"))
     port = free_port()
     settings = folder / "sentinel.conf"
     settings.write_text(
         f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
-        f"sentinel monitor {SERVICE} 127.0.0.1 {master_port} 2\n"
+        + "".join(f"{name} {value}\n" for name, value in secure.items())
+        + f"sentinel monitor {SERVICE} 127.0.0.1 {master_port} 2\n"
         f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n"
         f"sentinel failover-timeout {SERVICE} 5000\n"
         f"sentinel parallel-syncs {SERVICE} 1\n"
