@@ -143,6 +143,23 @@ async def test_a_job_pushed_in_front_is_found_before_those_behind(yard: Yard):
     assert found == ["urgent", "deep"]
 
 
+async def test_what_comes_to_fit_in_front_of_the_cursor_goes_before_what_lies_behind(yard: Yard):
+    """The search goes on after a claim; that hides nothing that it has passed."""
+    fill(yard, 2000, matching={500: "limited", 700: "locked", 900: "first", 1900: "last"})
+    limited = {"id": "limited", "type": "sms", "rateLimit": {"maxConcurrent": 1}}
+    yard.client.set("bridge:jobs:data:limited", json.dumps(limited))
+    yard.client.set("bridge:ratelimit:concurrent:sms", 1)
+    yard.client.set("bridge:jobs:lock:locked", "someone", px=60_000)
+    yard.now = yard.clock()
+    broker = yard.broker()
+    assert (await calls_until_claimed(broker))[1] == "first"
+    yard.client.delete("bridge:ratelimit:concurrent:sms")
+    assert (await calls_until_claimed(broker))[1] == "limited"
+    yard.client.delete("bridge:jobs:lock:locked")
+    yard.now += 60_000  # it would have run out by then
+    assert [(await calls_until_claimed(broker))[1] for _ in range(2)] == ["locked", "last"]
+
+
 # -- bounds -----------------------------------------------------------------------------------------------
 
 
