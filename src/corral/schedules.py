@@ -2,18 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from corral.core import naming
 from corral.core.capability import Capability, require
 from corral.core.cron import Cron
 from corral.core.job import Job
-from corral.core.keeper import Timekeeper
+from corral.core.keeper import Schedule, Timekeeper
 from corral.core.shown import shown
-from corral.errors import InvalidName
+from corral.errors import InvalidName, Unsupported
 from corral.queue import Queue
 from corral.store.connect import Store
 from corral.wire.place import Place
+
+if TYPE_CHECKING:
+    from corral.app import Corral
 
 
 class ScheduledJob:
@@ -91,3 +96,34 @@ def _checked_id(name: str) -> str:
         return naming.check_id(name)
     except InvalidName as error:
         raise InvalidName(f"{error}; or give the schedule an id of its own: id='…'") from None
+
+
+# -- schedules that are there already -----------------------------------------------------------------------
+
+
+async def run_now(app: "Corral", queue: Queue, schedule: Schedule) -> str | None:
+    """Fire a schedule once, besides its own times; the id of that job, or None: it is gone."""
+    timekeeper = _timekeeper_of(app, queue)
+    if timekeeper is not None:
+        return await timekeeper.run_now(schedule.id)
+    # where workers make the jobs of a schedule as they claim, one more of them is a job like any other
+    job = msgspec.structs.replace(schedule.job, id="", created_at=app.clock(), extra={})
+    [job_id] = await app.broker(queue).submit([job])
+    return job_id
+
+
+async def set_paused(app: "Corral", queue: Queue, schedule_id: str, is_paused: bool) -> bool:
+    """No firings of a schedule until it is resumed, or firings again from now on. Is there one?"""
+    timekeeper = _timekeeper_of(app, queue)
+    if timekeeper is None:
+        raise Unsupported(
+            f"room {queue.room.name!r} has no word for a paused schedule; "
+            f"pause the whole queue, or remove the schedule where it is made"
+        )
+    act = timekeeper.pause_schedule if is_paused else timekeeper.resume_schedule
+    return await act(schedule_id)
+
+
+def _timekeeper_of(app: "Corral", queue: Queue) -> Timekeeper | None:
+    make = queue.room.timekeeper
+    return None if make is None else make(app.place(queue))

@@ -13,7 +13,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from corral.gateway import Settings, create_app
+from corral.gateway import Settings, create_app, models
 from corral.gateway.models import Cleaned, Drained, Ids, NewJob, Replayed
 from tests.gateway.serving import Gateway
 from tests.support.servers import Server
@@ -58,6 +58,26 @@ def test_the_document_leaves_out_no_route_but_the_tails() -> None:
     tried = {(operation.ok().path, operation.ok().method) for operation in described.get_all_operations()}
     every = {(path, method) for path, methods in document["paths"].items() for method in methods}
     assert {path for path, _ in every - tried} == {"/v1/jobs/{job_id}/events", "/v1/events"}
+
+
+def test_every_answer_and_every_parameter_is_described_with_an_example() -> None:
+    schemas = document["components"]["schemas"]
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            for parameter in operation.get("parameters", ()):
+                assert "example" in parameter, (method, path, parameter["name"])
+            for status, response in operation["responses"].items():
+                for content in response.get("content", {}).values():
+                    name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
+                    assert "example" in content or schemas[name]["examples"], (method, path, status)
+
+
+def test_every_example_fits_its_model() -> None:
+    described_by = {name: model for name, model in vars(models).items() if hasattr(model, "model_validate")}
+    for name, schema in document["components"]["schemas"].items():
+        for example in schema.get("examples", ()):
+            shown = described_by[name].model_validate(example).model_dump(mode="json", exclude_unset=True)
+            assert shown == example, name
 
 
 def test_every_body_is_described_with_an_example_that_fits() -> None:

@@ -6,7 +6,18 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from corral.gateway import describe, feed, health, jobs, operating, page, problems, queues, tailing
+from corral.gateway import (
+    describe,
+    feed,
+    health,
+    jobs,
+    operating,
+    page,
+    problems,
+    queues,
+    scheduling,
+    tailing,
+)
 from corral.gateway.callers import KeyRing
 from corral.gateway.guard import Guard
 from corral.gateway.hall import Hall
@@ -56,7 +67,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     problems.install(app)
-    for part in (jobs, tailing, queues, operating, feed, health, page):
+    for part in (jobs, tailing, queues, scheduling, operating, feed, health, page):
         app.include_router(part.router)
     app.add_middleware(Guard, settings=chosen, ring=ring)
     return app

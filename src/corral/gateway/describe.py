@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from corral.gateway.models import NewJob, ProblemView
+from corral.gateway.models import JOB_ID, NEW_YEAR, NewJob, ProblemView
 from corral.gateway.problems import KINDS, MEDIA_TYPE
 
 Responses = dict[int | str, dict[str, Any]]
@@ -54,6 +54,30 @@ NEW_JOB: dict[str, Any] = {
 }
 
 
+_GIVEN: dict[str, Any] = {
+    "room": "bullmq",
+    "queue": "mail",
+    "verb": "retry",
+    "schedule_id": "nightly",
+    "state": "waiting",
+    "status": "done",
+    "task": "embed",
+    "limit": 100,
+    "cursor": "after-100",
+    "last_id": f"{NEW_YEAR}-0",
+}
+"""What is shown for a parameter of that name."""
+
+
+def _example(name: str, path: str) -> Any:
+    of_rooms = path.startswith("/v1/queues")
+    if name == "job_id":
+        return "17" if of_rooms else JOB_ID
+    if name == "last-event-id":
+        return f"{NEW_YEAR}-0@bullmq/mail" if path == "/v1/events" else f"{NEW_YEAR}-0"
+    return "" if name == "cursor" and not of_rooms else _GIVEN[name]
+
+
 def finish(document: dict[str, Any]) -> dict[str, Any]:
     """The document with every error as a problem, and the keys it takes to be let in."""
     schemas = document["components"]["schemas"]
@@ -62,9 +86,12 @@ def finish(document: dict[str, Any]) -> dict[str, Any]:
     document["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "Needed where the gateway has keys."}
     }
-    for path in document["paths"].values():
-        for operation in path.values():
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
             operation["security"] = [{}, {"key": []}]
+            for parameter in operation.get("parameters", ()):
+                if "example" not in parameter:
+                    parameter["example"] = _example(parameter["name"], path)
             responses = operation["responses"]
             for status, response in responses.items():
                 if status >= "400":

@@ -34,6 +34,13 @@ comments as heartbeats. `id:` is the stream id, the room and the queue. A feed t
 `Last-Event-ID` misses nothing that is kept, and may tell the last two seconds of other queues again."""
 
 
+EXAMPLE = """id: 1767225600000-0@bullmq/mail
+event: stalled
+data: {"id":"1767225600000-0","room":"bullmq","queue":"mail","at":1767225600000,"kind":"stalled","job_id":"7"}
+
+"""
+
+
 def key_of(queue: Queue) -> str:
     """What the feed calls a queue."""
     return f"{queue.room.name}/{queue.name}"
@@ -49,7 +56,7 @@ def key_of(queue: Queue) -> str:
         more={
             200: {
                 "description": "Server-sent events.",
-                "content": {"text/event-stream": {"schema": {"type": "string"}}},
+                "content": {"text/event-stream": {"schema": {"type": "string"}, "example": EXAMPLE}},
             }
         },
     ),

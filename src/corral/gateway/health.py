@@ -17,6 +17,11 @@ from corral.queue import Queue
 
 router = APIRouter(tags=["health"])
 
+EXAMPLE = """# HELP corral_job_count Jobs in a queue, by state.
+# TYPE corral_job_count gauge
+corral_job_count{queue="mail",room="bullmq",state="waiting"} 2.0
+"""
+
 
 @router.get("/livez", operation_id="isAlive", response_model=Alive)
 async def livez() -> Response:
@@ -41,7 +46,10 @@ async def readyz(request: Request) -> Response:
     responses=problems(
         *(401, 403),
         more={
-            200: {"description": "For Prometheus.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+            200: {
+                "description": "For Prometheus.",
+                "content": {"text/plain": {"schema": {"type": "string"}, "example": EXAMPLE}},
+            }
         },
     ),
 )

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import ExtraValues
 
 from corral.core.job import JobState
 
@@ -13,13 +14,15 @@ JOB_ID = "0b9f2a52-6a3c-4bb5-9a3c-3c1b6f3f0e55"
 NEW_YEAR = 1_767_225_600_000
 
 
+def shown_as(example: dict[str, Any], extra: ExtraValues = "ignore") -> ConfigDict:
+    """The settings of a model that is described with this example."""
+    return ConfigDict(extra=extra, json_schema_extra={"examples": [example]})
+
+
 class NewJob(BaseModel):
     """What a client asks for."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"task": "embed", "payload": {"text": "home"}, "ttl_s": 600}]},
-    )
+    model_config = shown_as({"task": "embed", "payload": {"text": "home"}, "ttl_s": 600}, extra="forbid")
 
     task: Task
     payload: Annotated[dict[str, Any], Field(description="A JSON object of at most 204,800 bytes as sent.")]
@@ -32,12 +35,8 @@ class NewJob(BaseModel):
 class Accepted(BaseModel):
     """A job that was asked for."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"job_id": JOB_ID, "task": "embed", "status": "queued", "created_ts": NEW_YEAR, "ttl_s": 600}
-            ]
-        }
+    model_config = shown_as(
+        {"job_id": JOB_ID, "task": "embed", "status": "queued", "created_ts": NEW_YEAR, "ttl_s": 600}
     )
 
     job_id: str
@@ -47,26 +46,23 @@ class Accepted(BaseModel):
     ttl_s: int
 
 
+DONE_JOB = {
+    "job_id": JOB_ID,
+    "task": "embed",
+    "payload": {"text": "the herd is home"},
+    "status": "done",
+    "created_ts": NEW_YEAR,
+    "updated_ts": NEW_YEAR + 1000,
+    "ttl_s": 600,
+    "result": {"vector": [0.5, 0.25]},
+    "error": None,
+}
+
+
 class JobView(BaseModel):
     """A job as its hash has it."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "job_id": JOB_ID,
-                    "task": "embed",
-                    "payload": {"text": "the herd is home"},
-                    "status": "done",
-                    "created_ts": NEW_YEAR,
-                    "updated_ts": NEW_YEAR + 1000,
-                    "ttl_s": 600,
-                    "result": {"vector": [0.5, 0.25]},
-                    "error": None,
-                }
-            ]
-        }
-    )
+    model_config = shown_as(DONE_JOB)
 
     job_id: str
     task: str
@@ -81,6 +77,8 @@ class JobView(BaseModel):
 
 class JobPage(BaseModel):
     """Some jobs, and where to go on."""
+
+    model_config = shown_as({"jobs": [DONE_JOB], "next": None})
 
     jobs: list[JobView]
     next: Annotated[str | None, Field(description="The cursor of the next page; null at the end.")] = None
@@ -99,18 +97,14 @@ class Fault(BaseModel):
 class ProblemView(BaseModel):
     """RFC 9457."""
 
-    model_config = ConfigDict(
-        extra="allow",
-        json_schema_extra={
-            "examples": [
-                {
-                    "type": "urn:corral:problem:job-not-found",
-                    "title": "There is no such job",
-                    "status": 404,
-                    "detail": f"no job {JOB_ID}: it never was, or its time to live has run out",
-                }
-            ]
+    model_config = shown_as(
+        {
+            "type": "urn:corral:problem:job-not-found",
+            "title": "There is no such job",
+            "status": 404,
+            "detail": f"no job {JOB_ID}: it never was, or its time to live has run out",
         },
+        extra="allow",
     )
 
     type: str
@@ -123,11 +117,17 @@ class ProblemView(BaseModel):
 class Alive(BaseModel):
     """The process is there."""
 
+    model_config = shown_as({"status": "alive"})
+
     status: Literal["alive"]
 
 
 class Ready(BaseModel):
     """What was looked at, and how it was found."""
+
+    model_config = shown_as(
+        {"status": "ready", "checks": {"server": "answers", "scripts": "known", "group": "there"}}
+    )
 
     status: Literal["ready"]
     checks: dict[str, str]
@@ -136,8 +136,46 @@ class Ready(BaseModel):
 # -- queues of every room -----------------------------------------------------------------------------------
 
 
+MAIL = {
+    "room": "bullmq",
+    "queue": "mail",
+    "counts": {"waiting": 2, "delayed": 1, "active": 1, "completed": 40, "dead": 0},
+    "is_paused": False,
+    "capabilities": ["delay", "pause", "priority", "retry"],
+}
+LETTER = {
+    "id": "17",
+    "name": "send",
+    "data": {"to": "daisy@farm.example"},
+    "queue": "mail",
+    "state": "completed",
+    "attempt": 2,
+    "created_at": NEW_YEAR,
+    "started_at": NEW_YEAR + 1000,
+    "finished_at": NEW_YEAR + 1200,
+    "result": {"sent": True},
+    "reason": None,
+    "worker": "postman",
+}
+SENT = {
+    "id": f"{NEW_YEAR + 1200}-0",
+    "room": "bullmq",
+    "queue": "mail",
+    "at": NEW_YEAR + 1200,
+    "kind": "completed",
+    "job_id": "17",
+}
+NIGHTLY = {
+    "id": "nightly",
+    "job": {"id": "nightly", "name": "report", "data": {}, "queue": "reports", "state": "delayed"},
+    "next_at": NEW_YEAR,
+}
+
+
 class QueueView(BaseModel):
     """A queue and how much is in it."""
+
+    model_config = shown_as(MAIL)
 
     room: str
     queue: str
@@ -149,7 +187,7 @@ class QueueView(BaseModel):
 class QueueJob(BaseModel):
     """A job in the words every room shares."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = shown_as(LETTER, extra="allow")
 
     id: str
     name: str
@@ -161,11 +199,15 @@ class QueueJob(BaseModel):
 class QueueList(BaseModel):
     """All queues."""
 
+    model_config = shown_as({"queues": [MAIL]})
+
     queues: list[QueueView]
 
 
 class QueueJobPage(BaseModel):
     """Some jobs of a queue, and where to go on."""
+
+    model_config = shown_as({"jobs": [LETTER], "next": "after-1"})
 
     jobs: list[QueueJob]
     next: Annotated[str | None, Field(description="The cursor of the next page; null at the end.")] = None
@@ -174,7 +216,7 @@ class QueueJobPage(BaseModel):
 class EventView(BaseModel):
     """Something that happened to a job."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = shown_as(SENT, extra="allow")
 
     id: str
     room: str
@@ -186,6 +228,8 @@ class EventView(BaseModel):
 
 class QueueJobDetail(QueueJob):
     """A job with what it said and what happened to it."""
+
+    model_config = shown_as({**LETTER, "logs": ["handed over"], "events": [SENT]}, extra="allow")
 
     logs: list[str]
     events: list[EventView]
@@ -204,11 +248,15 @@ class WorkerView(BaseModel):
 class WorkerList(BaseModel):
     """The workers of a queue."""
 
+    model_config = shown_as({"workers": [{"name": "postman", "address": "10.0.0.7:51234", "seen_at": None}]})
+
     workers: list[WorkerView]
 
 
 class ScheduleView(BaseModel):
     """Jobs that come by themselves."""
+
+    model_config = shown_as(NIGHTLY)
 
     id: str
     job: QueueJob
@@ -218,11 +266,24 @@ class ScheduleView(BaseModel):
 class ScheduleList(BaseModel):
     """The schedules of a queue."""
 
+    model_config = shown_as({"schedules": [NIGHTLY]})
+
     schedules: list[ScheduleView]
+
+
+class Fired(BaseModel):
+    """A schedule that was run now, and the job that came of it."""
+
+    model_config = shown_as({"schedule": "nightly", "job_id": f"nightly@{NEW_YEAR}"})
+
+    schedule: str
+    job_id: str
 
 
 class Done(BaseModel):
     """Which jobs it was done for, and for which not."""
+
+    model_config = shown_as({"done": ["17"], "not_done": ["18"]})
 
     done: list[str]
     not_done: list[str]
@@ -231,7 +292,7 @@ class Done(BaseModel):
 class Ids(BaseModel):
     """Jobs to act on."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ids": ["17", "18"]}]})
+    model_config = shown_as({"ids": ["17", "18"]}, extra="forbid")
 
     ids: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=512)]], Field(min_length=1, max_length=1000)
@@ -241,7 +302,7 @@ class Ids(BaseModel):
 class Drained(BaseModel):
     """What a drain is to take."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"delayed": False}]})
+    model_config = shown_as({"delayed": False}, extra="forbid")
 
     delayed: bool = False
 
@@ -249,9 +310,7 @@ class Drained(BaseModel):
 class Cleaned(BaseModel):
     """Which ended jobs are to go."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"state": "completed", "older_than_s": 86400}]}
-    )
+    model_config = shown_as({"state": "completed", "older_than_s": 86400}, extra="forbid")
 
     state: Literal["completed", "dead"]
     older_than_s: Annotated[int, Field(ge=0, le=2_147_483_647)] = 0
@@ -261,6 +320,6 @@ class Cleaned(BaseModel):
 class Replayed(BaseModel):
     """How many dead jobs are to run again."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"limit": 100}]})
+    model_config = shown_as({"limit": 100}, extra="forbid")
 
     limit: Annotated[int, Field(ge=1, le=100_000)] = 1000

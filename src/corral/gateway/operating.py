@@ -28,7 +28,8 @@ CHANGES = problems(401, 403, 404, 409, 503)
 CHANGES_WITH_BODY = problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
 
 
-async def _queue(request: Request, room: str, name: str) -> tuple[Hall, Queue]:
+async def queue_to_change(request: Request, room: str, name: str) -> tuple[Hall, Queue]:
+    """The hall and a queue, for callers who may change it."""
     hall, _ = enter(request, Role.OPERATE)
     return hall, await hall.ask(hall.directory.queue(room, name))
 
@@ -48,7 +49,7 @@ def _act(operator: Operator, verb: Verb) -> Act:
 )
 async def pause(request: Request, room: str, queue: str) -> Response:
     """No claims until the queue is resumed."""
-    hall, found = await _queue(request, room, queue)
+    hall, found = await queue_to_change(request, room, queue)
     await hall.ask(found.operator.pause())
     return json_answer(await hall.ask(view(found)))
 
@@ -61,7 +62,7 @@ async def pause(request: Request, room: str, queue: str) -> Response:
 )
 async def resume(request: Request, room: str, queue: str) -> Response:
     """Claims again."""
-    hall, found = await _queue(request, room, queue)
+    hall, found = await queue_to_change(request, room, queue)
     await hall.ask(found.operator.resume())
     return json_answer(await hall.ask(view(found)))
 
@@ -75,7 +76,7 @@ async def resume(request: Request, room: str, queue: str) -> Response:
 )
 async def drain(request: Request, room: str, queue: str) -> Response:
     """Delete all jobs that wait."""
-    hall, found = await _queue(request, room, queue)
+    hall, found = await queue_to_change(request, room, queue)
     asked, _ = await read_json(request, Drained, hall.settings)
     await hall.ask(hall.keeper(found).drain(asked.delayed))
     return json_answer(await hall.ask(view(found)))
@@ -90,7 +91,7 @@ async def drain(request: Request, room: str, queue: str) -> Response:
 )
 async def clean(request: Request, room: str, queue: str) -> Response:
     """Delete jobs that ended long ago."""
-    hall, found = await _queue(request, room, queue)
+    hall, found = await queue_to_change(request, room, queue)
     asked, _ = await read_json(request, Cleaned, hall.settings)
     state, older_ms = JobState(asked.state), asked.older_than_s * 1000
     done = await hall.ask(hall.keeper(found).clean(state, older_ms, asked.limit))
@@ -106,7 +107,7 @@ async def clean(request: Request, room: str, queue: str) -> Response:
 )
 async def replay(request: Request, room: str, queue: str) -> Response:
     """Put dead jobs back in the queue."""
-    hall, found = await _queue(request, room, queue)
+    hall, found = await queue_to_change(request, room, queue)
     asked, _ = await read_json(request, Replayed, hall.settings)
     done = await hall.ask(hall.keeper(found).replay(asked.limit))
     return json_answer({"done": done, "not_done": []})
@@ -121,7 +122,7 @@ async def replay(request: Request, room: str, queue: str) -> Response:
 )
 async def change_many(request: Request, room: str, queue: str, verb: Verb) -> Response:
     """Retry, promote, remove or cancel these jobs; which it was done for, and which not."""
-    hall, found = await _queue(request, room, queue)
+    hall, found = await queue_to_change(request, room, queue)
     asked, _ = await read_json(request, Ids, hall.settings)
     ids = list(dict.fromkeys(filter(is_plausible, asked.ids)))
     done = set(await hall.ask(_act(found.operator, verb)(ids)))
@@ -140,7 +141,7 @@ async def change_many(request: Request, room: str, queue: str, verb: Verb) -> Re
 )
 async def change_one(request: Request, room: str, queue: str, job_id: str, verb: Verb) -> Response:
     """Retry, promote, remove or cancel one job; 409 where its state does not allow it."""
-    hall, found = await _queue(request, room, queue)
+    hall, found = await queue_to_change(request, room, queue)
     job = await one_job(hall, found, job_id)
     done = await hall.ask(_act(found.operator, verb)([job_id]))
     if not done:

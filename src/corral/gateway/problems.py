@@ -53,6 +53,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("job-not-found", 404, "There is no such job"),
     Kind("queue-not-found", 404, "There is no such queue"),
     Kind("room-not-found", 404, "There is no such room"),
+    Kind("schedule-not-found", 404, "There is no such schedule"),
     Kind("method-not-allowed", 405, "This cannot be done here"),
     Kind("request-timeout", 408, "The body did not come in time"),
     Kind("job-over", 409, "The job is over"),

@@ -1,4 +1,4 @@
-"""Queues of every room: how much is in them, their jobs, workers, schedules and dead letters."""
+"""Queues of every room: how much is in them, their jobs, workers and dead letters."""
 
 import asyncio
 from typing import Annotated, Any
@@ -21,7 +21,6 @@ from corral.gateway.models import (
     QueueJobPage,
     QueueList,
     QueueView,
-    ScheduleList,
     WorkerList,
 )
 from corral.gateway.paths import NamedRoute
@@ -183,7 +182,7 @@ async def history(hall: Hall, queue: Queue, job: Job) -> list[dict[str, Any]]:
     return found
 
 
-# -- workers and schedules ----------------------------------------------------------------------------------
+# -- workers -----------------------------------------------------------------------------------------------
 
 
 @router.get(
@@ -198,17 +197,3 @@ async def list_workers(request: Request, room: str, queue: str) -> Response:
     found = await hall.ask(hall.directory.queue(room, queue))
     workers = await hall.ask(found.inspector.workers())
     return json_answer({"workers": [msgspec.to_builtins(worker) for worker in workers]})
-
-
-@router.get(
-    "/v1/queues/{room}/{queue}/schedules",
-    operation_id="listSchedules",
-    response_model=ScheduleList,
-    responses=problems(401, 403, 404, 409, 503),
-)
-async def list_schedules(request: Request, room: str, queue: str) -> Response:
-    """Schedules of a queue, the next to fire first; 409 where the room has none."""
-    hall = await look(request)
-    found = await hall.ask(hall.directory.queue(room, queue))
-    schedules = await hall.ask(hall.keeper(found).schedules())
-    return json_answer({"schedules": [msgspec.to_builtins(schedule) for schedule in schedules]})
