@@ -1,5 +1,6 @@
-"""The planner: a batch is measured and split by one count of its events."""
+"""The planner: a batch is measured and split by one count of its events, and the next one meanwhile."""
 
+from corral.spark.ahead import Ahead
 from corral.spark.options import Reading, Where
 from corral.spark.planning import Planner
 from tests.spark.support import Ranch
@@ -11,7 +12,7 @@ def counts_made(ranch: Ranch) -> int:
 
 
 def test_what_was_measured_for_a_batch_is_split_without_counting_it_again(bull: Ranch):
-    bull.add(500)
+    bull.add(300)
     with Planner(Where(bull.url, "bullmq", "bull", bull.queue), Reading(min_partitions=3)) as planner:
         start = planner.initial()
         end = planner.next(start, 400)
@@ -42,3 +43,58 @@ def test_batches_are_no_larger_than_asked_for_over_several_queues(bull: Ranch):
             position = end
     assert all(size <= 170 for size in sizes)
     assert sum(sizes) == len(bull.told("mail")) + len(bull.told("sms"))
+
+
+def test_batches_counted_ahead_are_those_that_a_new_count_finds(bull: Ranch):
+    bull.add(300, "mail")
+    bull.add(100, "sms")
+    where, reading = Where(bull.url, "bullmq", "bull", "mail,sms"), Reading(min_partitions=5)
+    with Planner(where, reading) as planner:
+        planner.stop_at_present()
+        position, batches = planner.initial(), 0
+        while (end := planner.next(position, 70)) != position:
+            with Planner(where, reading) as other:
+                assert end == other.next(position, 70)
+                assert planner.stretches(position, end) == other.stretches(position, end)
+            position, batches = end, batches + 1
+        assert batches >= 800 // 70
+        assert position == planner.present()
+
+
+def test_a_plan_made_ahead_serves_the_batch_it_was_made_for_and_once(bull: Ranch):
+    bull.add(100)
+    where = Where(bull.url, "bullmq", "bull", bull.queue)
+    with Planner(where, Reading()) as planner:
+        start, ends = planner.initial(), planner.present()
+        reached = planner.next(start, 50)
+    ahead = Ahead(where, Reading())
+    ahead.begin(start, ends, 50)
+    plan = ahead.take(start, 50)
+    assert plan is not None
+    assert plan.end == reached
+    assert ahead.take(start, 50) is None
+    ahead.begin(start, ends, 50)
+    assert ahead.take(reached, 50) is None
+    ahead.close()
+
+
+def test_a_log_that_was_begun_anew_is_not_read_by_a_plan_made_before(bull: Ranch):
+    bull.add(100)
+    with Planner(Where(bull.url, "bullmq", "bull", bull.queue), Reading()) as planner:
+        position = planner.next(planner.initial(), 50)
+        with bull.server.connect() as client:
+            client.delete(bull.events_key())
+        bull.add(10)
+        end = planner.next(position, 50)
+        assert [piece.is_recreated for piece in planner.stretches(position, end)] == [True]
+        assert end == planner.present()
+
+
+def test_where_no_server_answers_ahead_the_count_is_left_to_who_needs_it(bull: Ranch):
+    bull.add(100)
+    with Planner(Where(bull.url, "bullmq", "bull", bull.queue), Reading()) as planner:
+        ends = planner.present()
+        ahead = Ahead(Where("redis://127.0.0.1:1", "bullmq", "bull", bull.queue), Reading())
+        ahead.begin(planner.initial(), ends, 50)
+        assert ahead.take(planner.initial(), 50) is None
+        ahead.close()

@@ -134,6 +134,17 @@ def stretch(queue: str, start: Position | None, end: Position) -> Stretch | None
     return Stretch(queue, start.id, end.id, start.added, end.added)
 
 
+def stretches(start: Positions, end: Positions) -> list[Stretch]:
+    """What lies between two positions of each queue."""
+    found = (stretch(queue, start.get(queue), position) for queue, position in end.items())
+    return [one for one in found if one is not None]
+
+
+def waiting(start: Positions, end: Positions) -> int:
+    """How many events wait in all, as far as the server counts."""
+    return sum(found.expected or 0 for found in stretches(start, end))
+
+
 def shares(waiting: Mapping[str, int], most: int) -> dict[str, int]:
     """How many events of each queue may be read so that all together are no more than `most`.
 

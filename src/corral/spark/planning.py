@@ -6,17 +6,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from corral.core.event import Extent
-from corral.core.pages import Marks
 from corral.core.shown import shown
 from corral.errors import InvalidOptions
 from corral.spark import offsets
+from corral.spark.ahead import Ahead
+from corral.spark.counting import PARTITION_EVENTS, Counting, Points
 from corral.spark.offsets import BEGINNING, Position, Positions, Stretch
 from corral.spark.options import EARLIEST, LATEST, Reading, Where
 from corral.spark.visit import Visit
 
 NO_MARKS = 1 << 52
-PARTITION_EVENTS = 200_000
-"""A stretch is split after so many events where no number of partitions was asked for."""
 
 
 class Planner:
@@ -29,8 +28,9 @@ class Planner:
         self._queues: list[str] = []
         self._looked_at = float("-inf")
         self._target: Positions | None = None
-        self._counted: dict[tuple[str, str, str], list[Position]] = {}
-        """(queue, after, until) -> split points of what `next` has just measured: counting is dear."""
+        self._counting = Counting(self._visit, reading)
+        self._ahead = Ahead(where, reading)
+        self._points: Points = {}
 
     # -- where logs begin and end -----------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class Planner:
         """The position at an id, with its number: all that were added, less those that come later."""
         later, after = 0, event_id
         while True:
-            marks = self._marks(queue, after, "+", NO_MARKS, NO_MARKS)
+            marks = self._counting.marks(queue, after, "+", NO_MARKS, NO_MARKS)
             later += marks.count
             if marks.is_whole or marks.last is None:
                 break
@@ -107,95 +107,45 @@ class Planner:
         found = self.present() if self._target is None else self._target
         # a queue that is empty or gone stays where it was
         ends = {**start, **{queue: end for queue, end in found.items() if end.id != BEGINNING}}
-        return ends if most is None else self._limited(start, ends, most)
-
-    def _limited(self, start: Positions, ends: Positions, most: int) -> Positions:
-        stretches = [
-            found
-            for queue, end in ends.items()
-            if (found := offsets.stretch(queue, start.get(queue), end)) is not None
-        ]
-        # where the server does not count, each queue may have an equal share
-        waiting = {found.queue: most if found.expected is None else found.expected for found in stretches}
-        allowed = offsets.shares(waiting, most)
-        limited = dict(start)
-        self._counted.clear()
-        pieces = self._pieces(len(stretches))
-        for found in stretches:
-            share = allowed.get(found.queue)
-            if share is None:
-                continue
-            if found.expected is not None and found.expected <= share:
-                limited[found.queue] = ends[found.queue]
-            else:
-                step = PARTITION_EVENTS if pieces is None else max(-(-most // pieces), 1)
-                limited[found.queue] = self._reach(found, share, step) or ends[found.queue]
-        return limited
-
-    def _reach(self, stretch: Stretch, share: int, step: int) -> Position | None:
-        """The position `share` events into a stretch; None where it has fewer."""
-        count = -(-share // step)
-        points = self._points(stretch, step, share - (count - 1) * step, enough=count)
-        if len(points) < count:
-            return None
-        self._counted[stretch.queue, stretch.after, points[-1].id] = points[:-1]
-        return points[-1]
-
-    def _points(
-        self, stretch: Stretch, step: int, first: int | None = None, enough: int | None = None
-    ) -> list[Position]:
-        """The positions after the first few events of a stretch and at every `step` on."""
-        points: list[Position] = []
-        after, left = Position(stretch.after, stretch.first), first or step
-        while enough is None or len(points) < enough:
-            marks = self._marks(stretch.queue, after.id, stretch.until, left, step)
-            points += offsets.numbered(marks, after)
-            if marks.is_whole or marks.last is None:
-                break
-            after = offsets.counted_on(marks, after)
-            left = left - marks.count if marks.count < left else step - (marks.count - left) % step
-        return points[:enough]
+        if most is None:
+            return ends
+        plan = self._ahead.take(start, most)
+        if plan is None or not plan.fits(ends):
+            plan = self._counting.plan(start, ends, most)
+        self._points = plan.points
+        if offsets.waiting(plan.end, ends) > most:
+            self._ahead.begin(plan.end, ends, most)
+        return plan.end
 
     # -- how to split it --------------------------------------------------------------------------------
 
     def stretches(self, start: Positions, end: Positions) -> list[Stretch]:
         """What lies between two offsets, in as many pieces as were asked for."""
-        wholes = [
-            found
-            for queue, position in end.items()
-            if (found := offsets.stretch(queue, start.get(queue), position)) is not None
-        ]
+        wholes = offsets.stretches(start, end)
         step = self._step(wholes)
         pieces: list[Stretch] = []
         for whole in wholes:
-            counted = self._counted.get((whole.queue, whole.after, whole.until))
+            counted = self._points.get((whole.queue, whole.after, whole.until))
             if counted is not None:
                 pieces += offsets.split(whole, counted)
             elif whole.expected is not None and whole.expected <= step:
                 pieces.append(whole)
             else:
-                pieces += offsets.split(whole, self._points(whole, step))
+                pieces += offsets.split(whole, self._counting.points(whole, step))
         return pieces
 
     def _step(self, wholes: list[Stretch]) -> int:
-        wanted = self._pieces(len(wholes))
+        wanted = self._counting.pieces(len(wholes))
         total = sum(whole.expected or 0 for whole in wholes)
         return PARTITION_EVENTS if wanted is None or total == 0 else max(-(-total // wanted), 1)
-
-    def _pieces(self, queues: int) -> int | None:
-        """In how many pieces what lies in so many queues must be split; None where the usual size will do."""
-        wanted = self._reading.min_partitions
-        return None if wanted is None or wanted <= queues else wanted
 
     # -- the server -------------------------------------------------------------------------------------
 
     def _extent(self, queue: str) -> Extent:
         return self._visit.ask(lambda: self._visit.events(queue).extent())
 
-    def _marks(self, queue: str, after: str, until: str, first: int, step: int) -> Marks:
-        return self._visit.ask(lambda: self._visit.events(queue).marks(after, until, first, step))
-
     def close(self) -> None:
+        self._ahead.close()
         self._visit.close()
 
     def __enter__(self) -> Self:
