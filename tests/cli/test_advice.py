@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.conftest import Shell
-from tests.support.servers import Server, start_valkey
+from tests.support.servers import Server, free_port, start_valkey
 
 
 @pytest.fixture
@@ -31,6 +31,11 @@ def test_a_password_that_is_missing_or_wrong_is_told(shell: Shell, guarded: Serv
     assert "wants a password: redis://:PASSWORD@" in tried(shell, "queue", "ls", url=guarded.url)
     wrong = guarded.url.replace("//", "//:secret-no@")
     assert "not the server's" in tried(shell, "queue", "ls", url=wrong)
+
+
+def test_nobody_at_an_address_is_told_with_the_way_to_another(shell: Shell) -> None:
+    told = tried(shell, "queue", "ls", url=f"redis://127.0.0.1:{free_port()}")
+    assert told == "try: --url URL names another; with neither that nor REDIS_URL, a private one is used"
 
 
 def test_a_database_that_is_not_there_is_told(shell: Shell, server: Server) -> None:

@@ -1,5 +1,6 @@
 """`corral queue`, `job` and `dlq` in every room: what they show, what they ask, what they do."""
 
+import json
 import os
 import pty
 import subprocess
@@ -201,6 +202,41 @@ def test_a_job_that_has_not_ended_is_followed_live(yard: Yard, shell: Shell, url
         assert tail.wait(30) == 0
     assert f'"{job_id}"' in first
     assert '"completed"' in rest
+
+
+def test_a_dead_job_that_was_put_back_is_followed_to_its_new_end(yard: Yard, shell: Shell, url: str) -> None:
+    [job_id] = yard.work({"fail": "x"})
+    if shell("job", "retry", *yard.words[:1], job_id, *yard.words[1:]).code:
+        return  # this room's failures are final
+    words = ["job", "tail", yard.queue.name, job_id, "--room", yard.room, "--json", "--url", url]
+    with subprocess.Popen(
+        [sys.executable, "-m", "corral.cli", *words], stdout=subprocess.PIPE, text=True
+    ) as tail:
+        assert tail.stdout is not None
+        told = []
+        while "dead" not in told:
+            told.append(json.loads(tail.stdout.readline())["kind"])
+        yard.work({})
+        told += [json.loads(line)["kind"] for line in tail.stdout]
+        assert tail.wait(30) == 1
+    assert told.count("dead") == told.count("active") == 2
+
+
+def test_a_job_that_is_gone_when_it_ends_has_ended_as_its_event_says(
+    yards: Callable[[str], Yard], url: str
+) -> None:
+    yard = yards("bullmq")
+    [job_id] = yard.add({}, remove_on_complete=True)
+    words = ["job", "tail", "mail", job_id, "--json", "--url", url]
+    with subprocess.Popen(
+        [sys.executable, "-m", "corral.cli", *words], stdout=subprocess.PIPE, text=True
+    ) as tail:
+        assert tail.stdout is not None
+        tail.stdout.readline()
+        yard.work({})
+        assert '"completed"' in tail.stdout.read()
+        assert tail.wait(30) == 0
+    assert yard.job(job_id) is None
 
 
 # -- dlq ----------------------------------------------------------------------------------------------------

@@ -49,6 +49,29 @@ def test_every_command_explains_itself(command: str) -> None:
         assert "--url" in said.out
 
 
+@pytest.mark.parametrize("group", ["", "queue", "job", "dlq", "cron", "events", "lake"])
+def test_no_line_of_a_list_of_commands_is_cut_off(group: str) -> None:
+    said = corral(*group.split(), "--help")
+    assert [line for line in said.out.splitlines()[1:] if line.endswith("...")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["queue", "show"], "Missing argument 'QUEUE'"),
+        (["queue", "pase", "mail"], "No such command 'pase'. Did you mean 'pause'?"),
+        (["queue", "ls", "--rom", "bullmq"], "--rom"),
+        (["queue", "add", "mail", "greet", "--delay", "soon"], "--delay"),
+    ],
+)
+def test_a_wrong_command_line_is_told_to_people_and_to_programs(words: list[str], told: str) -> None:
+    people, program = corral(*words), corral("--json", *words)
+    assert (people.code, people.out, program.code, program.out) == (2, "", 2, "")
+    assert told in people.err
+    document = json.loads(program.err)
+    assert (document["error"], told in document["message"]) == ("InvalidOptions", True)
+
+
 def test_the_version_is_that_of_the_package() -> None:
     from corral import __version__
 

@@ -30,3 +30,5 @@ def advise(error: CorralError) -> None:
         if f": {word}" in text or f" at {word}" in text or f"ERR {word}" in text:
             error.add_note(f"try: {way_out}")
             return
+    if text.startswith("no server at"):
+        error.add_note("try: --url URL names another; with neither that nor REDIS_URL, a private one is used")

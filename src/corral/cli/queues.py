@@ -115,17 +115,23 @@ def _job_row(room: str, job: Job) -> list[str]:
     return [job.id, job.queue, room, cut(job.name), made, moment(since), short]
 
 
+PRIORITY_HELP = "bullmq: lower runs earlier, none runs first. bridgemq: from 7 on it runs next."
+
+
 @at_server
 async def add(
     here: Here,
     queue: QueueArgument,
-    name: Annotated[str, typer.Argument(help="The job's name: which handler runs it.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="The job's name: which handler runs it.", show_default=False),
+    ],
     data: Annotated[
-        str, typer.Argument(metavar="[JSON]", help="The job's data; - reads it from a pipe.")
+        str, typer.Argument(metavar="JSON", help="The job's data; - reads it from a pipe.")
     ] = "{}",
     job_id: Annotated[str | None, typer.Option("--id", help="An id of your own.")] = None,
     delay: Annotated[int | None, typer.Option(help="Milliseconds to wait before it may run.")] = None,
-    priority: Annotated[int | None, typer.Option(help="Lower runs earlier; 0 (none) runs first.")] = None,
+    priority: Annotated[int | None, typer.Option(help=PRIORITY_HELP)] = None,
     attempts: Annotated[int | None, typer.Option(help="How often it may run.")] = None,
     backoff: Annotated[
         str | None, typer.Option(help="Between attempts: milliseconds, fixed, exponential, or JSON.")

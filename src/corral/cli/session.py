@@ -226,10 +226,16 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 QueueArgument = Annotated[
-    str, typer.Argument(help="The queue's name.", show_default=False, autocompletion=queue_names)
+    str,
+    typer.Argument(
+        metavar="QUEUE", help="The queue's name.", show_default=False, autocompletion=queue_names
+    ),
 ]
 QueuesArgument = Annotated[
-    str | None, typer.Argument(help="The queue's name; without one, every queue.", autocompletion=queue_names)
+    str | None,
+    typer.Argument(
+        metavar="QUEUE", help="The queue's name; without one, every queue.", autocompletion=queue_names
+    ),
 ]
 IdsArgument = Annotated[list[str], typer.Argument(metavar="ID", help="Ids of jobs.", show_default=False)]
 

@@ -35,24 +35,28 @@ async def tail(here: Here, queue: QueueArgument, job_id: IdArgument) -> int | No
         here.screen.fail(CorralError(no_job(here, found, job_id)))
         return FAILED
     told = _own_story(here, found, job) if found.room.story else _among_others(found, job)
-    state: JobState | None = None
+    state = last = None
     async with aclosing(told) as events:  # type: ignore[type-var]
         async for event in events:
-            if event is None:
-                state = await _end(found, job_id)
-            else:
+            if event is not None:
                 say_event(event, here.screen)
-                state = ENDS.get(EventKind(event.kind)) if event.kind in set(EventKind) else None
-            if state is not None:
+                last = end_of(event)
+            # an end that was told may not be the last: dead jobs are put back
+            elif state := await _end(found, job_id, last):
                 break
     return None if state is JobState.COMPLETED else FAILED
 
 
-async def _end(queue: Queue, job_id: str) -> JobState | None:
-    """How the job ended; None while it has not."""
+def end_of(event: JobEvent) -> JobState | None:
+    """The state that a job ends in by this event; None: it goes on."""
+    return ENDS.get(EventKind(event.kind)) if event.kind in set(EventKind) else None
+
+
+async def _end(queue: Queue, job_id: str, last: JobState | None = None) -> JobState | None:
+    """How the job ended; None while it has not. `last` is the end that its last event told of."""
     job = await one_job(queue, job_id)
     if job is None:
-        return JobState.CANCELLED  # it is gone, and nobody can say how it ended
+        return last or JobState.CANCELLED  # it is gone, and nobody else can say how it ended
     return job.state if job.state in OVER else None
 
 
@@ -98,6 +102,8 @@ async def _among_others(queue: Queue, job: Job) -> AsyncIterator[JobEvent | None
             coming = asyncio.ensure_future(anext(tail))
             if event.job_id == job.id:
                 yield event
+                if end_of(event):
+                    yield None
     finally:
         coming.cancel()
         await asyncio.gather(coming, return_exceptions=True)
