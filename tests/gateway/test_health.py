@@ -1,5 +1,7 @@
 """/livez, /readyz, /metrics and the interface's own description."""
 
+from typing import Any
+
 import redis
 
 from corral.gateway.problems import KINDS
@@ -98,6 +100,17 @@ def test_the_interface_describes_every_path_with_examples_and_problems(gateway: 
                     assert "application/problem+json" in response["content"], (method, path, status)
     assert "HTTPValidationError" not in document["components"]["schemas"]
     assert {"/v1/jobs", "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/events"} < set(paths)
+
+
+def test_the_first_request_waits_for_no_route_to_be_made_ready(opened: Open, monkeypatch: Any) -> None:
+    gateway = opened()
+
+    def too_late(*_: Any, **__: Any) -> None:
+        raise AssertionError("a route is made ready while a client waits")
+
+    monkeypatch.setattr("pydantic.TypeAdapter.__init__", too_late)
+    for path in ("/livez", "/v1/jobs", "/v1/queues", "/openapi.json"):
+        assert gateway.client.get(path).status_code == 200
 
 
 def test_every_problem_has_a_name_of_its_own() -> None:

@@ -70,4 +70,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for part in (jobs, tailing, queues, scheduling, operating, feed, health, page):
         app.include_router(part.router)
     app.add_middleware(Guard, settings=chosen, ring=ring)
+    # describing the routes makes them ready; else the first request would do that, and its client wait
+    app.openapi()
     return app
