@@ -179,6 +179,21 @@ def test_claim_job_refuses_names_that_are_not_the_documents(worker):
         )
 
 
+@pytest.mark.parametrize("broken", ["", "gpu", '"gpu"', "7", "null", "[gpu]"])
+@pytest.mark.parametrize("position", [1, 2, 3])
+async def test_claim_job_refuses_what_is_no_list_of_words(worker, producer, yard, position, broken):
+    producer.dispatch("j1")
+    before = yard.keyspace()
+    prefixes = ["bridge:jobs:data:", "bridge:jobs:lock:", "bridge:ratelimit:concurrent:"]
+    given = ["w1", "[]", "[]", "[]", now_ms(), 30, *prefixes]
+    given[position] = broken
+    with pytest.raises(redis.ResponseError, match="is no JSON array of words"):
+        worker.script(
+            "claim_job", ["bridge:jobs:waiting", "bridge:jobs:active", "bridge:queues:paused"], given
+        )
+    assert yard.keyspace() == before
+
+
 def test_two_workers_never_get_the_same_job(producer, client):
     for n in range(50):
         producer.dispatch(f"j{n}")

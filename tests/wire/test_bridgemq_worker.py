@@ -166,7 +166,7 @@ async def test_a_wrong_option_among_many_names_the_job(app: Corral, server: Serv
         assert client.dbsize() == 0
 
 
-@pytest.mark.parametrize("job_id", ["report@1732376323000", "a:b", "7"])
+@pytest.mark.parametrize("job_id", ["report@1732376323000", "a:b", "7", "waiting", "active", "events"])
 async def test_an_id_that_means_something_else_is_refused(app: Corral, server: Server, job_id: str):
     with pytest.raises(InvalidName):
         await app.queue().add("work", {}, id=job_id)

@@ -11,12 +11,14 @@ local refused = name_from(ARGV[7], "data:")
 if refused then return refused end
 WAITING, ACTIVE, PAUSED = KEYS[1], KEYS[2], KEYS[3]
 SPEAKER, NOW = ARGV[1], integer(tonumber(ARGV[5]) or 0)
-local worker = {
-  server = SPEAKER,
-  stack = owned(cjson.decode(ARGV[2])),
-  capabilities = owned(cjson.decode(ARGV[3])),
-  region = owned(cjson.decode(ARGV[4])),
-}
+local worker = {server = SPEAKER}
+for position, name in ipairs({"stack", "capabilities", "region"}) do
+  local fine, words = pcall(cjson.decode, ARGV[position + 1])
+  if not fine or type(words) ~= "table" then
+    return redis.error_reply("ERR the worker's " .. name .. " is no JSON array of words, such as [\"gpu\"]; nothing was claimed")
+  end
+  worker[name] = owned(words)
+end
 local lock_ms = integer((tonumber(ARGV[6]) or 30) * 1000)
 
 for _, id in ipairs(call("LRANGE", WAITING, 0, WINDOW - 1)) do
