@@ -147,7 +147,7 @@ def test_jobs_survive_a_gateway_and_a_worker_that_are_killed(server: Server, cli
 @pytest.mark.faults
 @pytest.mark.timeout(600)
 def test_jobs_survive_many_kills(server: Server, client: redis.Redis) -> None:
-    assert rehearse(server, client, kills=24, clients=6, count=500) >= 12
+    assert rehearse(server, client, kills=24, clients=6, count=250) >= 12
 
 
 def test_several_processes_serve_one_address_and_stop_on_a_signal(
