@@ -113,7 +113,7 @@ def rehearse(server: Server, client: redis.Redis, kills: int, clients: int, coun
                 gateway.ready()
             done += 1
         for one in asking:
-            one.join(60)
+            one.join(180)
             assert not one.is_alive()
         check_ends(client, [one.accepted for one in asking])
     finally:
