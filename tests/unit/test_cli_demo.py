@@ -173,6 +173,65 @@ main(["demo", "--without-lake"])
     assert left_behind(folder) == []
 
 
+@pytest.mark.parametrize(("word", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("e-mails", ["--without-lake"]),
+        pytest.param("reading events", [], marks=[pytest.mark.faults, pytest.mark.timeout(300)]),
+    ],
+)
+def test_a_signal_ends_the_demo_soon_and_nothing_is_left_behind(
+    folder: Path, word: str, code: int, said: str, words: list[str]
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "corral.cli", "demo", *words],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    while said not in (line := process.stdout.readline()):
+        assert line, "it ended before"
+    os.killpg(process.pid, getattr(signal, word))
+    _, told = process.communicate(timeout=40)
+    assert (process.returncode, told) == (code, "")
+    assert eventually(lambda: left_behind(folder) == [])
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+def test_a_job_that_is_lost_is_found_by_the_audit_and_fails_the_demo(folder: Path) -> None:
+    script = """
+import redis
+from corral.app import Corral
+from corral.cli import demo, main
+async def lose_one(url, stage):
+    async with Corral(url) as app:
+        job = await app.queue("letters").add("send", {})
+    with redis.from_url(url) as stranger:
+        stranger.delete("bull:letters:" + job.id, "bull:letters:wait")
+    raise demo.Skipped("a job was lost on purpose")
+demo.STEPS = (lose_one, demo.STEPS[-1])
+main(["demo"])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "error: keep history: room bullmq: " in ended.stderr
+    assert "lost" in ended.stderr
+    assert "failed: keep history" in ended.stdout
+    assert left_behind(folder) == []
+
+
 def test_without_a_server_to_embed_the_demo_says_what_to_install(folder: Path) -> None:
     script = """
 import sys

@@ -1,13 +1,15 @@
 """Spark for a command: started where it can be, told in one sentence where it cannot."""
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 JAVA_ENDS_S = 10.0
+LOOK_S = 0.1
 NEEDED = ("pyspark", "pyarrow", "pandas")
 
 
@@ -33,6 +36,31 @@ async def aside(work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+async def ended_when_cancelled(work: Callable[[], T]) -> T:
+    """What the work returns, done in a thread; cancelled, its Java is ended, and with that the work too."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        # what is cut off would be told with a trace by each of Spark's threads
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        with redirect_stderr(StringIO()):
+            while not working.done():
+                _kill_java()
+                await asyncio.wait([working], timeout=LOOK_S)
+        if not working.cancelled():
+            working.exception()  # it ended because its Java did
+        raise
+
+
+def _kill_java() -> None:
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        gateway.proc.kill()
 
 
 def check_packages() -> None:
@@ -77,12 +105,14 @@ def started(master: str | None, conf: Mapping[str, str], log: Path | None = None
 
     spoken = log or Path(tempfile.gettempdir()) / f"corral-spark-{os.getpid()}.log"
     spoken.parent.mkdir(parents=True, exist_ok=True)
-    with _errors_to(spoken):
-        spark = session(master, conf={"spark.log.level": "ERROR", **conf})
     try:
-        yield spark
+        with _errors_to(spoken):
+            spark = session(master, conf={"spark.log.level": "ERROR", **conf})
+        try:
+            yield spark
+        finally:
+            _end(spark)
     finally:
-        _end(spark)
         if log is None:
             spoken.unlink(missing_ok=True)
 
@@ -91,10 +121,16 @@ def _end(spark: "SparkSession") -> None:
     """Stop the session, and its Java too: left alone, that would outlive the command by a moment."""
     from pyspark import SparkContext
 
-    spark.stop()
     gateway: Any = SparkContext._gateway
     if gateway is None:
+        spark.stop()
         return  # a Spark Connect session has none
+    try:
+        spark.stop()
+    except Exception:
+        if gateway.proc.poll() is None:
+            raise
+        # its Java is gone, and that is all that was to be stopped
     SparkContext._gateway = SparkContext._jvm = None
     gateway.shutdown()
     gateway.proc.stdin.close()

@@ -1,5 +1,7 @@
 """`corral demo`: every part of the house at work on a server of its own, which is gone afterwards."""
 
+import asyncio
+import signal
 from importlib.util import find_spec
 from time import perf_counter
 from typing import Annotated
@@ -28,6 +30,7 @@ STEPS: tuple[Step, ...] = (
     keep_history,
 )
 """What is shown, one after the other; a step that fails does not hide the next."""
+TERMINATED = 128 + signal.SIGTERM
 
 
 NEXT = (
@@ -56,12 +59,14 @@ def command(
         if is_kept and not HAS_GATEWAY:
             raise InvalidOptions("--keep shows the gateway; install it first: pip install 'corral[gateway]'")
         began = perf_counter()
+        end_at_sigterm()
         stage = Stage(screen)
         server = Embedded(temporary=True)
         with server:
             folder = server.folder
             stage.say(f"a private server is up after {perf_counter() - began:.2f} s")
             failures = [not await _play_one(step, server.url, stage) for step in steps]
+            await asyncio.sleep(0)  # Ctrl-C that came where nothing waits is heard here
             stage.close(perf_counter() - began)
             if is_kept:
                 await keep(server.url, stage)
@@ -73,7 +78,17 @@ def command(
                 stage.say(line)
         return FAILED if any(failures) else None
 
-    finish(where.as_json, play)
+    try:
+        finish(where.as_json, play)
+    except asyncio.CancelledError:
+        raise typer.Exit(TERMINATED) from None
+
+
+def end_at_sigterm() -> None:
+    """Let SIGTERM end this task as Ctrl-C does: everything is tidied up first."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 async def _play_one(step: Step, url: str, stage: Stage) -> bool:

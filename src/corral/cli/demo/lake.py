@@ -1,6 +1,5 @@
 """The lake over the demo's own events: every job's history in files, a short report, and an audit."""
 
-import asyncio
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +45,7 @@ async def keep_history(url: str, stage: Stage) -> Report:
         sparks.check_java()
     except InvalidOptions as error:
         raise Skipped(str(error)) from None
-    told = await asyncio.to_thread(_work, url, stage)
+    told = await sparks.ended_when_cancelled(lambda: _work(url, stage))
     for audit in told.audits:
         if audit.exit_code:
             found = [finding.sentence() for finding in audit.findings]
