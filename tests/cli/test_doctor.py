@@ -10,6 +10,7 @@ import pytest
 from corral.cli.doctor.clock import judge_clock
 from corral.cli.doctor.node import check_version
 from tests.cli.conftest import Shell, Yard
+from tests.servers.matrix.kinds import documented_rules
 from tests.support.cluster import ClusterServer, cluster_of
 from tests.support.proxy import Command, Link, Proxy
 from tests.support.servers import Server, free_port, start_valkey
@@ -152,6 +153,22 @@ def test_a_user_that_may_not_run_scripts_is_told(healthy: Server, shell: Shell) 
     assert "secret" not in str(found) + str(refused)
 
 
+def test_what_a_user_may_not_see_is_told_and_the_rest_is_looked_at(healthy: Server, shell: Shell) -> None:
+    with healthy.connect() as client:
+        client.execute_command("ACL", "SETUSER", "corral", *documented_rules(), "+info")
+        where = f"redis://corral:secret@127.0.0.1:{healthy.port}"
+        try:
+            found = examine(shell, "--url", where, code=0)
+            client.execute_command("ACL", "SETUSER", "corral", "+time", "+config|get")
+            seen = examine(shell, "--url", where, code=0)
+        finally:
+            client.execute_command("ACL", "DELUSER", "corral")
+    [access] = found["access"]
+    assert ("TIME is refused" in access["finding"], "+time" in access["mend"]) == (True, True)
+    assert {"version", "persistence", "eviction", "memory", "scripts", "leaks"} <= found.keys()
+    assert ("access" in seen, "clock" in seen) == (False, True)
+
+
 def test_a_replica_and_a_cluster_without_slots_are_told(healthy: Server, shell: Shell) -> None:
     replica = start_valkey("--replicaof", f"127.0.0.1 {healthy.port}")
     cluster = start_valkey("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
@@ -271,6 +288,20 @@ def test_every_master_of_a_cluster_is_examined(three_masters: ClusterServer, she
     assert any(line.startswith("fine  version       all 3 masters: Valkey") for line in said), said
     assert any(line.startswith(f"mend  eviction      {nodes[2]}: maxmemory-policy is") for line in said), said
     assert said[-1].startswith("2 to mend at redis+cluster://")
+
+
+@pytest.mark.xdist_group("cluster")
+def test_a_user_of_a_cluster_with_few_rights_is_told_which_are_missing(
+    three_masters: ClusterServer, shell: Shell
+) -> None:
+    for index in range(3):
+        rules = [*documented_rules("Cluster"), "+info", "+time", "+config|get"]
+        three_masters.client(index).execute_command("ACL", "SETUSER", "corral", *rules)
+    url = three_masters.url.replace("://", "://corral:secret@")
+    found = examine(shell, "--url", url, "--room", "bullmq", code=0)
+    assert [("CLUSTER INFO" in finding["finding"], "+cluster|info" in finding["mend"])
+            for finding in found["access"]] == [(True, True)] * 3  # fmt: skip
+    assert len(found["version"]) == 3
 
 
 @pytest.mark.xdist_group("cluster")

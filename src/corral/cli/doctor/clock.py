@@ -2,7 +2,8 @@
 
 import time
 
-from corral.cli.doctor.findings import Finding, fine, note, wrong
+from corral.cli.doctor.findings import Finding, fine, note, unseen, wrong
+from corral.errors import StoreRefused
 from corral.store.connect import Store
 
 NOTED_MS = 250
@@ -16,7 +17,10 @@ Reading = tuple[float, float, float]
 
 async def check_clock(store: Store) -> Finding:
     """The server's clock against ours."""
-    return judge_clock([await _read(store) for _ in range(TRIES)])
+    try:
+        return judge_clock([await _read(store) for _ in range(TRIES)])
+    except StoreRefused as error:
+        return unseen("TIME", error, "+time")
 
 
 async def _read(store: Store) -> Reading:

@@ -6,9 +6,9 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from corral.app import Corral
-from corral.cli.doctor.findings import Finding, fine, note, wrong
+from corral.cli.doctor.findings import Finding, fine, note, unseen, wrong
 from corral.cli.doctor.node import ask_info, check_node
-from corral.errors import StoreFault
+from corral.errors import StoreFault, StoreRefused
 from corral.store.connect import Store
 from corral.store.slots import has_tag
 from corral.wiring import Room
@@ -80,15 +80,19 @@ async def _check_master(master: Master, url: str) -> list[Finding]:
 
 
 async def _check_one(store: Store) -> list[Finding]:
-    state = await ask_info(store, "CLUSTER", "INFO")
+    return [*await check_node(store, await ask_info(store)), await _slots(store)]
+
+
+async def _slots(store: Store) -> Finding:
+    try:
+        state = await ask_info(store, "CLUSTER", "INFO")
+    except StoreRefused as error:
+        return unseen("CLUSTER INFO", error, "+cluster|info")
     served = int(state.get("cluster_slots_ok", 0))
     told = f"cluster_state is {state.get('cluster_state')}, {served} of {SLOTS} slots are served"
-    is_whole = state.get("cluster_state") == "ok" and served == SLOTS
-    mend = "redis-cli --cluster fix HOST:PORT, or bring the missing nodes back"
-    return [
-        *await check_node(store, await ask_info(store)),
-        fine("cluster", told) if is_whole else wrong("cluster", told, mend),
-    ]
+    if state.get("cluster_state") == "ok" and served == SLOTS:
+        return fine("cluster", told)
+    return wrong("cluster", told, "redis-cli --cluster fix HOST:PORT, or bring the missing nodes back")
 
 
 def _replicas(masters: Sequence[Master]) -> Iterator[Finding]:

@@ -49,6 +49,11 @@ def wrong(check: str, told: str, mend: str) -> Finding:
     return Finding(check, Level.MEND, told, mend)
 
 
+def unseen(what: str, error: Exception, right: str) -> Finding:
+    """It cannot be looked at by this user."""
+    return note("access", f"{what} is refused: {error}", f"let this user run it: ACL SETUSER … {right}")
+
+
 def folded(findings: Sequence[Finding]) -> list[Finding]:
     """The same for people: what masters have in common is said once; what is to be mended, for each.
 

@@ -75,11 +75,13 @@ def _role(info: Info) -> Iterator[Finding]:
 def _persistence(info: Info, save: str | None, fsync: str | None) -> Iterator[Finding]:
     mend = "CONFIG SET appendonly yes, then CONFIG REWRITE"
     if info.get("aof_enabled") != "1":
-        kept = (
-            "nothing is kept on disk: a restart loses every job"
-            if save == ""
-            else "only snapshots are kept: a restart loses every job since the last one"
-        )
+        match save:
+            case "":
+                kept = "nothing is kept on disk: a restart loses every job"
+            case None:
+                kept = "there may be snapshots (CONFIG GET is refused): a restart loses jobs"
+            case _:
+                kept = "only snapshots are kept: a restart loses every job since the last one"
         yield wrong("persistence", f"appendonly is no, and {kept}", mend)
     elif fsync == "no":
         told = "appendfsync is no: the system decides when jobs reach the disk"
