@@ -15,6 +15,16 @@ HERE = Path(__file__).parent
 LAKE = ("audit", "backfill", "bronze", "compare", "lake", "report", "run", "silver")
 """What the names of the lake's tests begin with."""
 
+SHORT_LIVED = {
+    # what compilers do would take longer than it saves
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.pollingDelay": "20ms",
+}
+"""How Spark is quick over little data."""
+
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,14 +42,9 @@ def spark() -> Iterator[Any]:
         "local[2]",
         name="corral-tests",
         conf={
+            **SHORT_LIVED,
             "spark.driver.memory": "1g",
-            # these tests are short: what compilers do would take longer than it saves
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": "/nonexistent",
-            "spark.sql.streaming.pollingDelay": "20ms",
             "spark.log.level": "OFF",
         },
     )

@@ -32,6 +32,11 @@ def gap(after_s: float, before_s: float, missing: int | None = 7) -> list[tuple[
     return [("bullmq", "mail", f"{after}..{before}", at, "gap", None, None, None, None, None, data)]
 
 
+def cleaned(at_s: float, count: int) -> list[tuple[Any, ...]]:
+    [row] = story((at_s, "cleaned"))
+    return [(*row[:5], None, *row[6:-1], json.dumps({"count": count}))]
+
+
 ADDED = story((0, "added"), (0, "waiting"))
 DONE = story((0, "added"), (0, "waiting"), (1, "active"), (2, "completed"))
 
@@ -97,7 +102,13 @@ GAPS = {
     ),
     "what was seen was seen": (TWICE + HOLE, [], Verdict.DOUBLED),
 }  # fmt: skip
-EVERY_RULE = RULES | GAPS
+SWEPT = {
+    "a clean may have deleted it": (ADDED + cleaned(9, 3), [], Verdict.UNPROVABLE),
+    "a clean that found nothing deleted nothing": (ADDED + cleaned(9, 0), [], Verdict.LOST),
+    "it was added after the clean": (story((30, "added")) + cleaned(9, 3), [], Verdict.LOST),
+    "it ended before the clean": (DONE + cleaned(9, 3), [], Verdict.ENDED),
+}
+EVERY_RULE = RULES | GAPS | SWEPT
 
 AGAIN = story((0, "added"), (1, "completed"), (60, "added"), (61, "active"))
 GONE_AND_AGAIN = story((0, "added"), (60, "added"))

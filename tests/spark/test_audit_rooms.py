@@ -102,6 +102,17 @@ def test_trimmed_events_make_it_unprovable(spark, bull: Ranch):
     assert found.findings[0].job_id is None
 
 
+def test_jobs_that_were_cleaned_away_are_unprovable_and_not_lost(spark, bull: Ranch):
+    kept = bull.add(1, delay=3_600_000)
+    swept = bull.add(3)
+    assert sorted(bull.run(lambda: bull.room.operator(bull.place()).clean(0, 0, "wait"))) == sorted(swept)
+    found = audit_server(spark, where(bull))
+    assert found.exit_code == Exit.UNPROVABLE
+    assert sorted(str(one.job_id) for one in found.findings) == sorted(swept)
+    assert all("was cleaned since then" in str(one.detail) for one in found.findings)
+    assert found.counts["alive"] == len(kept)
+
+
 def test_removal_policies_are_right_and_places_are_looked_at(spark, bull: Ranch):
     bull.add(6, keep_completed=Keep(count=0))
     bull.work(most=4)

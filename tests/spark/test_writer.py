@@ -93,11 +93,15 @@ def test_a_task_that_is_tried_again_adds_nothing_twice(spark, bull: Ranch, tmp_p
             raise RuntimeError("the first try fails")
 
     table = spark.range(0, 40, 1, 2).mapInPandas(fail_once_at_the_end, "id long")
-    with pytest.raises(PySparkException, match="the first try fails"):
-        write(bull, table, name="work", writeId="again", batchRows=3)
-    before = bull.work()
+    failed = worked = 0
+    while len(list(tmp_path.iterdir())) < 2:
+        # a task that fails ends the other, which may not have come as far
+        with pytest.raises(PySparkException, match="the first try fails"):
+            write(bull, table, name="work", writeId="again", batchRows=3)
+        failed, worked = failed + 1, worked + bull.work()
     write(bull, table, name="work", writeId="again", batchRows=3)
-    assert before + bull.work() == 40
+    assert failed in (1, 2)
+    assert worked + bull.work() == 40
 
 
 @pytest.mark.parametrize(

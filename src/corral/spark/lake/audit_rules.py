@@ -21,6 +21,8 @@ QUEUE = ("room", "queue")
 LIVING = (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE)
 SCHEDULED = "repeat:"
 """What the ids of scheduled jobs begin with, where a room has such."""
+CLEANED = "cleaned"
+"""A room's word for a sweep that deleted jobs by their age; it says how many, and not which."""
 
 Cut = Mapping[tuple[str, str], str]
 """(room, queue) -> the id of the last event before the snapshot; a queue without one had no events yet."""
@@ -114,11 +116,13 @@ def _folded(events: DataFrame) -> DataFrame:
 
 
 def _histories(events: DataFrame, since: datetime | None) -> DataFrame:
-    """One row a queue: since when events are known, and until when some of them are missing."""
+    """One row a queue: since when events are known, until when some are missing, the last clean."""
     is_gap = sf.col("event") == GAP
+    has_cleaned = _is(CLEANED) & (sf.get_json_object("data", "$.count").cast("long") > 0)
     known = events.groupBy(*QUEUE).agg(
         sf.min(sf.when(~is_gap, sf.col("ts"))).alias("history_from"),
         sf.max(sf.when(is_gap, _gap_until())).alias("gap_until"),
+        sf.max(sf.when(has_cleaned, sf.col("ts"))).alias("cleaned_at"),
     )
     if since is None:
         return known
@@ -209,7 +213,9 @@ def _gone() -> Column:
     at = sf.date_format("last_at", "yyyy-MM-dd HH:mm:ss.SSS'Z'")
     told = sf.concat(sf.lit("last heard of as "), sf.col("last_event"), sf.lit(" at "), at)
     again = sf.concat(told, sf.lit("; its id was added again since"))
-    return _unless_missing("last_at", Verdict.LOST, sf.when(sf.col("_is_last"), told).otherwise(again))
+    swept = sf.concat(told, sf.lit("; its queue was cleaned since then, which may have deleted it"))
+    lost = _unless_missing("last_at", Verdict.LOST, sf.when(sf.col("_is_last"), told).otherwise(again))
+    return sf.when(sf.col("cleaned_at") >= sf.col("last_at"), _say(Verdict.UNPROVABLE, swept)).otherwise(lost)
 
 
 def _unless_missing(since: str, verdict: Verdict, detail: Column) -> Column:
