@@ -1,7 +1,7 @@
 """The BridgeMQ room's Broker: each verb one script."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
 from corral.core.batch import encode_all
@@ -10,6 +10,7 @@ from corral.core.outcome import Settlement
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
 from corral.errors import JobMissing, LockMissing, LockStolen, NotActive, SettleError, SettleFault
 from corral.store.scripts import Scripts
+from corral.wire.batches import MOST_ROWS, bounded, overlapped
 from corral.wire.bridgemq import codec
 from corral.wire.bridgemq.codec import Receipt, Row, Trip, pack
 from corral.wire.bridgemq.endings import Ending, encode_settlement
@@ -27,9 +28,6 @@ ERRORS: dict[int, tuple[type[SettleError], str]] = {
     4: (NotActive, "it is not active any more"),
 }
 CANCELLING = -1
-MOST_BYTES = 4 * 1024 * 1024
-"""The most job data in one trip, either way."""
-MOST_ROWS = 500
 RECOVER_ROWS = 200
 """Active jobs looked at in one call."""
 FORGET_WORKER_MS = 86_400_000
@@ -37,8 +35,6 @@ FORGET_WORKER_MS = 86_400_000
 
 SCRIPTS = Scripts("corral.wire.bridgemq")
 """Our verbs, and the document's own four: claim_job, process_delayed, process_cron, release_lock."""
-
-T = TypeVar("T")
 
 
 def head(place: Place, settings: Settings, speaker: str = "") -> tuple[Any, ...]:
@@ -76,8 +72,7 @@ class BridgemqBroker:
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
         now = self._place.clock()
         rows = encode_all(jobs, lambda job: codec.encode_job(job, now))
-        for batch in _bounded(rows, lambda row: len(row.raw)):
-            await self._add(batch)
+        await overlapped(list(bounded(rows, lambda row: len(row.raw))), self._add)
         return [row.id for row in rows]
 
     async def _add(self, rows: Sequence[Row]) -> None:
@@ -97,7 +92,7 @@ class BridgemqBroker:
             for position, settlement in enumerate(settlements)
             if (row := encode_settlement(settlement)) is not None
         ]
-        *earlier, last = list(_bounded(rows, lambda item: len(item[1].value) + len(item[1].told))) or [[]]
+        *earlier, last = list(bounded(rows, lambda item: len(item[1].value) + len(item[1].told))) or [[]]
         for batch in earlier:
             await self._trip(batch, 0, verdicts)
         return await self._trip(last, want, verdicts)
@@ -226,18 +221,3 @@ def _verdict(job_id: str, code: int | bytes) -> SettleError | None:
         return None
     error, detail = ERRORS[code]
     return error(job_id, detail)
-
-
-def _bounded(rows: Sequence[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
-    """The rows in batches limited by count and bytes."""
-    batch: list[T] = []
-    size = 0
-    for row in rows:
-        length = size_of(row)
-        if batch and (size + length > MOST_BYTES or len(batch) == MOST_ROWS):
-            yield batch
-            batch, size = [], 0
-        batch.append(row)
-        size += length
-    if batch:
-        yield batch

@@ -1,8 +1,9 @@
 """The streams room's Broker: each verb one script."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
 from uuid import uuid4
 
 import msgpack
@@ -22,6 +23,7 @@ from corral.errors import (
     StoreFault,
 )
 from corral.store.scripts import Scripts
+from corral.wire.batches import MOST_BYTES, MOST_ROWS, bounded, overlapped
 from corral.wire.place import Place
 from corral.wire.streams import codec
 from corral.wire.streams.codec import Receipt, Settings, Trip
@@ -35,9 +37,6 @@ ERRORS: dict[int, tuple[type[SettleError], str]] = {
 }
 CANCELED = 5
 LONGEST_BLOCK_S = 5.0
-MOST_BYTES = 4 * 1024 * 1024
-"""The most job data in one trip, either way."""
-MOST_ROWS = 500
 RECOVER_ROWS = 100
 """Abandoned entries looked at in one call: putting one back takes a dozen commands."""
 FORGET_WORKER_MS = 600_000
@@ -45,8 +44,6 @@ FORGET_WORKER_MS = 600_000
 
 SCRIPTS = Scripts("corral.wire.streams")
 SKIPPED = ("expired", "over", "malformed")
-
-T = TypeVar("T")
 
 
 def head(place: Place, keys: Keys, settings: Settings, speaker: str = "") -> tuple[Any, ...]:
@@ -84,13 +81,11 @@ class StreamsBroker:
         now = self._place.clock()
         keys, ttl_s = self._keys, self._settings.ttl_s
         rows = encode_all(jobs, lambda job: codec.encode_job(job, str(uuid4()), keys, ttl_s, now))
-        batches = list(_bounded(rows, lambda row: len(row.payload)))
+        batches = list(bounded(rows, lambda row: len(row.payload)))
         if len(batches) > 1:
             await self._foresee([row._replace(payload=b"") for row in rows if row.idempotency_key])
-        ids: list[str] = []
-        for batch in batches:
-            ids += await self._admit("submit", batch)
-        return ids
+        answers = await overlapped(batches, lambda batch: self._admit("submit", batch))
+        return list(chain.from_iterable(answers))
 
     async def _foresee(self, keyed: Sequence[codec.Row]) -> None:
         """Refuse a list before the first of its batches is written, not after some of them are."""
@@ -124,7 +119,7 @@ class StreamsBroker:
             for position, settlement in enumerate(settlements)
             if (row := codec.encode_settlement(settlement)) is not None
         ]
-        *earlier, last = list(_bounded(rows, lambda item: len(item[1][6]) + len(item[1][7]))) or [[]]
+        *earlier, last = list(bounded(rows, lambda item: len(item[1][6]) + len(item[1][7]))) or [[]]
         for batch in earlier:
             await self._trip(batch, 0, verdicts)
         return await self._trip(last, want, verdicts)
@@ -258,18 +253,3 @@ def _fence(receipt: Receipt) -> tuple[str, str, int]:
 def _pack(rows: Sequence[Any]) -> bytes:
     packed: bytes = msgpack.packb(rows, use_bin_type=False)
     return packed
-
-
-def _bounded(rows: Sequence[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
-    """The rows in batches limited by count and bytes."""
-    batch: list[T] = []
-    size = 0
-    for row in rows:
-        length = size_of(row)
-        if batch and (size + length > MOST_BYTES or len(batch) == MOST_ROWS):
-            yield batch
-            batch, size = [], 0
-        batch.append(row)
-        size += length
-    if batch:
-        yield batch

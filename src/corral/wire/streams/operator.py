@@ -5,8 +5,9 @@ from typing import NoReturn
 
 from corral.errors import Unsupported
 from corral.store.scripts import Script
+from corral.wire.batches import MOST_ROWS
 from corral.wire.place import Place
-from corral.wire.streams.broker import MOST_ROWS, SCRIPTS, head
+from corral.wire.streams.broker import SCRIPTS, head
 from corral.wire.streams.codec import Settings
 from corral.wire.streams.keys import Keys
 
