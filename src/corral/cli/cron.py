@@ -1,16 +1,16 @@
 """`corral cron`: jobs that come by themselves; see them, run one now, pause and resume one."""
 
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import msgspec
 import typer
-from msgspec.structs import replace
 
+from corral import schedules
 from corral.cli.looking import name_of
 from corral.cli.queues import job_document
 from corral.cli.screen import moment, shown
 from corral.cli.session import FAILED, Here, QueueArgument, QueuesArgument, at_server
-from corral.core.keeper import Schedule, Timekeeper
+from corral.core.keeper import Schedule
 from corral.errors import CorralError, Unsupported
 from corral.queue import Queue
 
@@ -81,13 +81,7 @@ async def run(here: Here, queue: QueueArgument, schedule_id: ScheduleArgument) -
     schedule = await _schedule(here, found, schedule_id)
     if schedule is None:
         return FAILED
-    timekeeper = _timekeeper(here, found)
-    job_id: str | None
-    if timekeeper is not None:
-        job_id = await timekeeper.run_now(schedule_id)
-    else:
-        job = replace(schedule.job, id="", created_at=here.app.clock(), extra={})
-        [job_id] = await here.app.broker(found).submit([job])
+    job_id = await schedules.run_now(here.app, found, schedule)
     if job_id is None:
         return _gone(here, found, schedule_id)
     if here.screen.as_json:
@@ -115,11 +109,7 @@ async def _set(here: Here, name: str, schedule_id: str, is_paused: bool) -> int 
     queue = await here.find(name)
     if await _schedule(here, queue, schedule_id) is None:
         return FAILED
-    timekeeper = _timekeeper(here, queue)
-    if timekeeper is None:
-        _refuse(queue)
-    act = timekeeper.pause_schedule if is_paused else timekeeper.resume_schedule
-    if not await act(schedule_id):
+    if not await schedules.set_paused(here.app, queue, schedule_id, is_paused):
         return _gone(here, queue, schedule_id)
     if here.screen.as_json:
         here.screen.document(
@@ -129,19 +119,6 @@ async def _set(here: Here, name: str, schedule_id: str, is_paused: bool) -> int 
         word = "is paused" if is_paused else "fires again"
         here.screen.line(f"schedule {schedule_id!a} of {name_of(queue)} {word}")
     return None
-
-
-def _timekeeper(here: Here, queue: Queue) -> Timekeeper | None:
-    """Who fires this queue's schedules; None where workers make them as they claim."""
-    make = queue.room.timekeeper
-    return None if make is None else make(here.app.place(queue))
-
-
-def _refuse(queue: Queue) -> NoReturn:
-    raise Unsupported(
-        f"room {queue.room.name!r} has no word for a paused schedule; "
-        f"pause the whole queue (`corral queue pause`), or remove the schedule where it is made"
-    )
 
 
 async def _schedule(here: Here, queue: Queue, schedule_id: str) -> Schedule | None:
