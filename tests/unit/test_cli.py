@@ -183,6 +183,21 @@ def test_without_an_address_the_private_server_of_a_folder_is_used(
 # -- events tail --------------------------------------------------------------------------------------------
 
 
+def test_events_end_when_nobody_reads_them_any_more(shell: Callable[..., Said], url: str) -> None:
+    shell("queue", "add", "mail", "greet")
+    tail = start("events", "tail", "mail", "--from", "-", "--json", REDIS_URL=url)
+    try:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        tail.stdout.readline()
+        tail.stdout.close()
+        assert tail.wait(30) in (0, 1), "1 where it was just writing"
+        assert tail.stderr.read() == ""
+    finally:
+        tail.kill()
+        tail.wait()
+
+
 def test_events_are_told_from_the_beginning_or_from_an_id(shell: Callable[..., Said]) -> None:
     for _ in range(2):
         shell("queue", "add", "mail", "greet")

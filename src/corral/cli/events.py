@@ -2,7 +2,9 @@
 
 import asyncio
 import re
-from contextlib import aclosing
+import select
+import sys
+from contextlib import aclosing, suppress
 from typing import Annotated
 
 import msgspec
@@ -16,6 +18,8 @@ from corral.core.event import EventKind, JobEvent
 from corral.errors import CorralError, InvalidOptions
 from corral.queue import Queue
 
+LOOK_S = 0.5
+"""How often it is looked whether anybody reads still."""
 _POSITION = re.compile(r"[$-]|[0-9]+(-[0-9]+)?")
 COLOURS: dict[str, str] = {
     EventKind.COMPLETED: "green",
@@ -76,16 +80,27 @@ async def _follow(queues: list[Queue], after: str, count: int | None, screen: Sc
             left = None if left is None else left - 1
 
     listening = [asyncio.create_task(listen(queue)) for queue in queues]
-    telling = asyncio.create_task(tell())
+    # a listener ends only by an error, such as a key of the wrong type
+    tasks = [asyncio.create_task(tell()), asyncio.create_task(_nobody_reads()), *listening]
     try:
-        # a listener ends only by an error, such as a key of the wrong type
-        done, _ = await asyncio.wait([telling, *listening], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
     finally:
-        for task in (telling, *listening):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(telling, *listening, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _nobody_reads() -> None:
+    """Return when the other end of the pipe is closed: `… | head -1` need not wait for another event."""
+    watch = select.poll()
+    with suppress(OSError, ValueError):  # not every output is a file
+        watch.register(sys.stdout.fileno(), 0)
+    while True:
+        if watch.poll(0):
+            return
+        await asyncio.sleep(LOOK_S)
 
 
 def say_event(event: JobEvent, screen: Screen) -> None:
