@@ -16,6 +16,8 @@ import pytest
 from corral.cli.pulse import MOST_JOBS, WINDOW_S, Pulse
 from tests.cli.conftest import Shell, Yard
 from tests.support.apps import ended, working
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 from tests.support.shell import start
 
 # -- the pulse ----------------------------------------------------------------------------------------------
@@ -89,6 +91,28 @@ def test_without_a_terminal_it_prints_lines_again_and_again(yards: Callable[[str
     finally:
         top.kill()
         top.communicate()
+
+
+def test_an_outage_is_told_once_and_waited_for(yards: Callable[[str], Yard], server: Server) -> None:
+    yard = yards("bullmq")
+    yard.add({})
+    with Proxy(server.port) as proxy:
+        top = start("top", "--interval", "0.2", "--json", "--url", proxy.url)
+        try:
+            assert top.stdout is not None
+            assert top.stderr is not None
+            assert json.loads(top.stdout.readline())["queue"] == "mail"
+            proxy.go_away()
+            assert proxy.url in json.loads(top.stderr.readline())["message"]
+            yard.add({})
+            proxy.come_back()
+            while json.loads(top.stdout.readline())["counts"]["waiting"] != 2:
+                assert top.poll() is None
+            top.send_signal(signal.SIGINT)
+            assert (top.wait(20), top.stderr.read()) == (130, "")
+        finally:
+            top.kill()
+            top.communicate()
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])

@@ -178,9 +178,7 @@ async def command(
             await floor.read()
             await _print(floor, here.screen)
         elif here.screen.as_json or not here.screen.out.is_terminal:
-            while True:
-                await _sleep(interval, following)
-                await _print(floor, here.screen)
+            await _print_again_and_again(floor, here.screen, interval, following)
         else:
             await _draw(floor, here, interval, following)
     finally:
@@ -193,6 +191,23 @@ async def _sleep(seconds: float, following: "asyncio.Task[None]") -> None:
     done, _ = await asyncio.wait([following], timeout=seconds)
     for task in done:
         task.result()
+
+
+async def _print_again_and_again(
+    floor: Floor, screen: Screen, interval: float, following: "asyncio.Task[None]"
+) -> None:
+    is_away = False
+    while True:
+        await _sleep(interval, following)
+        try:
+            await _print(floor, screen)
+            is_away = False
+        except StoreRefused:
+            raise  # it will be refused again
+        except StoreFault as error:
+            if not is_away:  # said once an outage
+                screen.fail(error)
+            is_away = True
 
 
 async def _print(floor: Floor, screen: Screen) -> None:
