@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from corral.cli.demo.lake import QUICK
 from corral.spark import session
 from corral.wiring import ROOMS
 from tests.spark.support import Ranch
@@ -14,16 +15,6 @@ from tests.support.servers import Server
 HERE = Path(__file__).parent
 LAKE = ("audit", "backfill", "bronze", "compare", "lake", "report", "run", "silver")
 """What the names of the lake's tests begin with."""
-
-SHORT_LIVED = {
-    # what compilers do would take longer than it saves
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.streaming.pollingDelay": "20ms",
-}
-"""How Spark is quick over little data."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
@@ -34,6 +25,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("lake" if is_lake else "spark"))
             item.add_marker(pytest.mark.timeout(300))
 
+ONE_ROOM_QUICKLY = pytest.mark.parametrize(
+    "ranch",
+    [room if room == "bullmq" else pytest.param(room, marks=pytest.mark.faults) for room in ROOMS],
+    indirect=True,
+)
+"""For what all rooms share: one of them shows it at a glance, and the others in `make faults`."""
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
@@ -42,8 +40,9 @@ def spark() -> Iterator[Any]:
         "local[2]",
         name="corral-tests",
         conf={
-            **SHORT_LIVED,
+            **QUICK,
             "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": "/nonexistent",
             "spark.log.level": "OFF",
         },

@@ -16,6 +16,7 @@ from corral.spark.offsets import Position, stretch
 from corral.spark.options import Reading, Where
 from corral.spark.planning import Planner
 from corral.spark.schema import EVENTS, GAP
+from tests.spark.conftest import ONE_ROOM_QUICKLY
 from tests.spark.support import Ranch, drain, ids
 
 
@@ -170,6 +171,7 @@ def test_trimmed_events_stop_a_query_that_asked_for_it(spark, bull: Ranch, tmp_p
     assert "failOnDataLoss=false" in str(loss.value)
 
 
+@ONE_ROOM_QUICKLY
 def test_trimmed_events_are_counted_exactly_by_a_query_that_goes_on(spark, ranch: Ranch, tmp_path: Path):
     ranch.add(5)
     drain(ranch.stream(spark, failOnDataLoss="false"), tmp_path)

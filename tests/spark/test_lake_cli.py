@@ -11,7 +11,6 @@ import pytest
 from corral.cli import sparks
 from corral.spark.lake import bronze
 from corral.spark.lake.layout import Lake
-from tests.spark.conftest import SHORT_LIVED
 from tests.spark.support import Ranch
 from tests.support.polling import eventually
 from tests.support.shell import corral
@@ -31,13 +30,8 @@ def ended(*words: str, folder: Path, **more: str) -> "subprocess.CompletedProces
     )
 
 
-def test_the_demo_ends_with_a_lake_and_an_audit_that_finds_nothing_lost(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-):
-    settings = tmp_path_factory.mktemp("conf")
-    lines = [f"{name} {value}" for name, value in SHORT_LIVED.items()]
-    (settings / "spark-defaults.conf").write_text("\n".join(lines))
-    demo = ended("demo", folder=tmp_path, SPARK_CONF_DIR=str(settings))
+def test_the_demo_ends_with_a_lake_and_an_audit_that_finds_nothing_lost(tmp_path: Path):
+    demo = ended("demo", folder=tmp_path)
     assert (demo.returncode, demo.stderr) == (0, "")
     for room in ("bullmq", "streams", "bridgemq"):
         assert f"{room}: nothing lost: " in demo.stdout

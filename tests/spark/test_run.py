@@ -98,6 +98,7 @@ def test_a_continuous_run_goes_on_until_it_is_told_to_stop(spark, bull: Ranch, l
     assert leftovers(lake) == []
 
 
+@pytest.mark.faults
 def test_a_refresh_that_was_broken_off_is_finished_by_the_next(
     spark, bull: Ranch, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ):
