@@ -183,7 +183,8 @@ class Stage:
 
     def _plain(self, title: str) -> Callable[[Tally], None]:
         def show(tally: Tally) -> None:
-            if tally.ended % max(tally.total // PLAIN_LINES, 1) == 0:
+            # counted from the end, so that the last line is the last job's
+            if (tally.total - tally.ended) % max(tally.total // PLAIN_LINES, 1) == 0:
                 self.say(
                     f"{title:<28}  {tally.ended:>4} of {tally.total}  {tally.rate:>6,.0f} jobs/s  "
                     f"p95 {tally.p95_ms:>4,.0f} ms from add to end"
