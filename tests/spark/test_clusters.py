@@ -11,9 +11,14 @@ from tests.spark.clusters import connect_server, standalone, told_by
 from tests.spark.support import Ranch
 
 
-@pytest.mark.faults  # three to six Javas: more than a quick look
 @pytest.mark.parametrize(
-    ("start", "how"), [(connect_server, "bronze"), (connect_server, "whole"), (standalone, "whole")]
+    ("start", "how"),
+    [
+        (connect_server, "bronze"),
+        (standalone, "bronze"),
+        pytest.param(connect_server, "whole", marks=pytest.mark.faults),
+        pytest.param(standalone, "whole", marks=pytest.mark.faults),
+    ],
 )
 def test_events_become_a_lake_and_rows_become_jobs(
     bull: Ranch, tmp_path: Path, start: Callable[[Path], AbstractContextManager[str]], how: str

@@ -11,11 +11,13 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as sf
 
 from corral.core.outcome import Dead
-from corral.spark.events import read_stretch
+from corral.core.pages import EventPage
+from corral.spark.events import FIRST_PAGE, MOST_ENTRIES, PAGE_BYTES, pages, read_stretch
 from corral.spark.offsets import Position, stretch
 from corral.spark.options import Reading, Where
 from corral.spark.planning import Planner
 from corral.spark.schema import EVENTS, GAP
+from corral.spark.visit import Visit
 from tests.spark.conftest import ONE_ROOM_QUICKLY
 from tests.spark.support import Ranch, drain, ids
 
@@ -194,11 +196,11 @@ def test_a_gap_between_two_pages_of_one_task_is_seen(bull: Ranch):
         [whole] = planner.stretches(planner.initial(), planner.present())
     batches = read_stretch(where(bull), Reading(fail_on_data_loss=False), whole)
     first = next(batches)
-    assert first.num_rows == 1000
+    assert first.num_rows == FIRST_PAGE
     bull.trim(500)
     *rest, gap = list(batches)
     assert sum(batch.num_rows for batch in rest) == 500
-    assert json.loads(gap.column("data")[0].as_py())["missing"] == 2500
+    assert json.loads(gap.column("data")[0].as_py())["missing"] == 3500 - FIRST_PAGE
 
 
 def test_a_gap_is_counted_once_however_a_stretch_is_split(bull: Ranch):
@@ -243,6 +245,38 @@ def test_a_stream_that_lost_its_key_stays_where_it_was(bull: Ranch):
         with bull.server.connect() as client:
             client.flushall()
         assert planner.next(start, None) == start
+
+
+def pages_of(ranch: Ranch) -> list[EventPage]:
+    with Planner(where(ranch), Reading()) as planner:
+        [whole] = planner.stretches(planner.initial(), planner.present())
+    with Visit(where(ranch), retry_s=1) as visit:
+        return [page for _, page in pages(visit, whole)]
+
+
+def write_progress(ranch: Ranch, count: int, size: int) -> None:
+    """Events past the length that a queue keeps by itself."""
+    with ranch.server.connect() as client:
+        for start in range(0, count, 500):
+            pipeline = client.pipeline(transaction=False)
+            for number in range(start, start + 500):
+                fields = {"event": "progress", "jobId": str(number), "data": "x" * size}
+                pipeline.xadd(f"bull:{ranch.queue}:events", fields)
+            pipeline.execute()
+
+
+def test_pages_of_large_events_have_about_eight_megabytes(bull: Ranch):
+    write_progress(bull, 1000, 50_000)
+    first, *middle, _ = pages_of(bull)
+    assert first.seen == FIRST_PAGE
+    assert len(middle) > 2
+    assert all(0.9 * PAGE_BYTES < page.seen * 50_000 < 1.1 * PAGE_BYTES for page in middle)
+
+
+def test_pages_of_small_events_grow_to_what_the_server_answers_quickly(bull: Ranch):
+    write_progress(bull, 14_000, 10)
+    left = 14_000 - FIRST_PAGE - MOST_ENTRIES
+    assert [page.seen for page in pages_of(bull)] == [FIRST_PAGE, MOST_ENTRIES, left]
 
 
 def test_an_id_between_two_events_has_the_number_of_the_one_before(bull: Ranch):

@@ -26,7 +26,8 @@ from corral.spark.planning import Planner
 from corral.spark.schema import EVENTS, GAP, arrow_schema
 from corral.spark.visit import Visit, without_collector
 
-FIRST_PAGE = 1000
+FIRST_PAGE = 100
+"""Few, for nobody knows yet how large they are."""
 MOST_ENTRIES = 10_000
 """Of one page: some 10 ms of the server's time."""
 PAGE_BYTES = 8 * 1024 * 1024
