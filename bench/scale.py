@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from statistics import median
 from typing import Any
 
@@ -21,7 +22,7 @@ from corral.observe import logs
 BEGIN, END = "<!-- scale: begin -->", "<!-- scale: end -->"
 DEPTHS = (10_000, 100_000, 1_000_000)
 SAMPLE = 20_000
-ROUNDS = 3
+ROUNDS = 5
 """Medians are taken of so many."""
 PROCESSES = (1, 2, 4)
 SHARED_JOBS = 80_000
@@ -71,21 +72,29 @@ def _table(head: Iterable[str], rows: Rows) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-async def _depths(app: Corral) -> Rows:
-    """What one job costs the server while so many others wait."""
-    rows, waiting = [], 0
-    await app.store().call("FLUSHALL", "SYNC")
-    for depth in DEPTHS:
-        await corral_driver.fill(app, QUEUE, depth - waiting)
-        adding, working = [], []
+async def _depths(_: Corral) -> Rows:
+    """What one job costs the server while so many others wait.
+
+    Each depth has a server of its own and they take turns: a mood of the machine meets all of them.
+    """
+    async with AsyncExitStack() as stack:
+        apps = []
+        for depth in DEPTHS:
+            server = start_valkey()
+            stack.callback(server.stop)
+            apps.append(await stack.enter_async_context(Corral(server.url)))
+            await corral_driver.fill(apps[-1], QUEUE, depth)
+        costs: list[tuple[list[float], list[float]]] = [([], []) for _ in DEPTHS]
         for _ in range(ROUNDS):
-            before = await corral_driver.server_cpu_s(app)
-            await corral_driver.fill(app, QUEUE, SAMPLE)
-            adding.append((await corral_driver.server_cpu_s(app) - before) * 1e6 / SAMPLE)
-            working.append(await _work_some(app, SAMPLE))
-        waiting = (await _counts(app))["waiting"]
-        rows.append([f"{depth:,}", f"{median(adding):.1f}", f"{median(working):.1f}"])
-    return rows
+            for app, (adding, working) in zip(apps, costs, strict=True):
+                before = await corral_driver.server_cpu_s(app)
+                await corral_driver.fill(app, QUEUE, SAMPLE)
+                adding.append((await corral_driver.server_cpu_s(app) - before) * 1e6 / SAMPLE)
+                working.append(await _work_some(app, SAMPLE))
+    return [
+        [f"{depth:,}", f"{median(adding):.1f}", f"{median(working):.1f}"]
+        for depth, (adding, working) in zip(DEPTHS, costs, strict=True)
+    ]
 
 
 async def _work_some(app: Corral, count: int) -> float:
@@ -103,10 +112,6 @@ async def _work_some(app: Corral, count: int) -> float:
         await serving.start()
         await enough.wait()
     return (await corral_driver.server_cpu_s(app) - before) * 1e6 / handled
-
-
-async def _counts(app: Corral) -> dict[str, int]:
-    return {str(state): count for state, count in (await app.queue(QUEUE).inspector.counts()).items()}
 
 
 async def _shares(app: Corral) -> Rows:
