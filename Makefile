@@ -2,7 +2,8 @@
 # What a step has done is noted under .make/, so that the next run is quick.
 
 PYTHON  ?= python3
-WORKERS ?= 2
+# Two of them are busy with a Spark for most of the time, and half of that is waiting.
+WORKERS ?= 3
 TESTS   ?= tests
 
 BIN     := .venv/bin

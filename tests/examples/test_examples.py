@@ -125,6 +125,7 @@ def letters(app: Corral) -> int:
     return app.sync(app.queue("letters").inspector.counts())[JobState.WAITING]
 
 
+@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(300)
 def test_a_spark_job_submits_its_rows(app: Corral, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)

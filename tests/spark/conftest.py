@@ -1,4 +1,4 @@
-"""A Spark for each worker of the test run; a file of tests stays with one of them."""
+"""Two Sparks for these tests, one for the lake and one for the rest, whatever the number of workers is."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +13,16 @@ from tests.spark.support import Ranch
 from tests.support.servers import Server
 
 HERE = Path(__file__).parent
+LAKE = ("audit", "backfill", "bronze", "compare", "lake", "report", "run", "silver")
+"""What the names of the lake's tests begin with."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+            is_lake = item.path.name.removeprefix("test_").startswith(LAKE)
+            item.add_marker(pytest.mark.xdist_group("lake" if is_lake else "spark"))
             item.add_marker(pytest.mark.timeout(300))
 
 ONE_ROOM_QUICKLY = pytest.mark.parametrize(
