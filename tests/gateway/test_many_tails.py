@@ -83,8 +83,7 @@ def rehearse(gateway: Gateway, client: redis.Redis, rounds: int, count: int) -> 
         assert eventually(lambda: left(gateway) == before, 60), (left(gateway), before)
         gc.collect()
         objects.append(len(gc.get_objects()))
-    # one kept of each thirty would be ten more; this process has other works of its own
-    assert eventually(lambda: open_files() < files + 10, 30), (open_files(), files)
+    assert eventually(lambda: open_files() <= files + 2, 30), (open_files(), files)
     assert client.info("clients")["connected_clients"] <= links + 1
     return objects
 
