@@ -68,6 +68,37 @@ async def test_each_of_many_may_have_options_of_its_own(app: Corral) -> None:
     ]
 
 
+async def test_jobs_of_a_list_are_stored_as_if_each_came_alone(app: Corral, server: Server) -> None:
+    kinds = [
+        ("greet", {}),
+        ("part", {}),
+        ("greet", {"priority": 3}),
+        ("greet", {"delay": 60_000, "attempts": 9}),
+        ("part", {"lifo": True}),
+    ]
+    jobs = [(name, {"n": n}, dict(own)) for n in range(20) for name, own in kinds]
+    plain = [(name, {"n": n}) for n in range(20) for name in ("greet", "part")]
+    await app.queue("together").add_many(jobs + plain, attempts=4)
+    for name, data, own in jobs:
+        await app.queue("alone").add(name, data, **{"attempts": 4, **own})
+    for name, data in plain:
+        await app.queue("alone").add(name, data, attempts=4)
+
+    def stored(queue: str) -> list[Any]:
+        with server.connect() as client:
+            prefix = f"bull:{queue}:"
+            hashes = [client.hgetall(f"{prefix}{n}") for n in range(1, len(jobs) + len(plain) + 1)]
+            for fields in hashes:
+                del fields[b"timestamp"]
+            events = [fields for _, fields in client.xrange(f"{prefix}events")]
+            order = client.lrange(f"{prefix}wait", 0, -1), client.zrange(f"{prefix}prioritized", 0, -1)
+            for fields in events:
+                fields.pop(b"delay", None)
+            return [hashes, events, order]
+
+    assert stored("together") == stored("alone")
+
+
 async def test_many_of_one_kind_take_the_decorators_options(app: Corral) -> None:
     @app.job("send-email", queue="mail", attempts=4)
     async def send_email(job: Any) -> None: ...

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from corral.core.payload import LIMIT_BYTES, check_progress, check_size, decode, encode
+from corral.core.payload import LIMIT_BYTES, check_progress, check_size, decode, encode, encode_each
 from corral.errors import InvalidPayload, PayloadTooLarge
 
 
@@ -195,6 +195,26 @@ def test_the_first_fault_is_the_one_that_is_named() -> None:
 
 def test_a_refusal_of_something_huge_is_short() -> None:
     assert len(refusal({"k" * 1000: {"x": b"y" * 1_000_000}})) < 300
+
+
+# -- many at once
+
+
+@given(some.lists(values | some.sampled_from([",\0,", "\0", {"\0,": None}]), max_size=8))
+def test_many_are_written_as_each_alone(many: list[Any]) -> None:
+    assert encode_each(many) == [encode(value) for value in many]
+
+
+@pytest.mark.parametrize("bad", [{1}, math.nan, "\ud800", {1: 2}, Address("Bern"), nested(255)])
+def test_the_bad_one_of_many_is_told_by_its_place(bad: Any) -> None:
+    for many in ([bad], [1, None, bad, 2, bad]):
+        with pytest.raises(InvalidPayload) as caught:
+            encode_each(many)
+        assert (caught.value.position, str(caught.value)) == (many.index(bad), refusal(bad))
+
+
+def test_one_of_many_may_be_nested_as_deep_as_one_alone() -> None:
+    assert encode_each([1, nested(254)]) == [b"1", encode(nested(254))]
 
 
 # -- reading

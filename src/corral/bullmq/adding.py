@@ -7,18 +7,17 @@ from corral.bullmq.job import Job
 from corral.bullmq.options import encode
 from corral.bullmq.queue_base import QueueBase
 from corral.errors import Refused
-from corral.wire.bullmq import codec
-from corral.wire.bullmq.broker import submit_rows
+from corral.wire.bullmq.submitting import Row, encode_job, submit_rows
 
 
-def row_of(job: Job) -> codec.Row:
+def row_of(job: Job) -> Row:
     """A row for the room's submit script, checked by the contract's rules.
 
     The room's own limit of size is not this contract's, so the data takes its place in the row afterwards.
     """
     made, data = encode(job.id or "", job.name, job.data, job.opts, job.timestamp, job.queue.name)
-    row = codec.encode_job(made)
-    return (*row[:2], data, *row[3:])
+    envelope, _ = encode_job(made)
+    return envelope, data
 
 
 async def add_jobs(queue: QueueBase, jobs: Sequence[Job]) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass
 from datetime import date, datetime, time
 from enum import Enum
@@ -12,6 +12,7 @@ from uuid import UUID
 
 import orjson
 
+from corral.core.batch import encode_all
 from corral.core.shown import shown
 from corral.errors import InvalidPayload, PayloadTooLarge
 
@@ -23,6 +24,8 @@ DEEPEST = 254
 _MEGABYTE = 1024 * 1024
 # a dataclass would lose its fields with a leading underscore without a word
 _FLAGS = orjson.OPT_PASSTHROUGH_DATACLASS
+# no JSON text has this byte in it: in a string it is written \u0000
+_SEAM: Any = orjson.Fragment(b"\0")
 _BROKEN = re.compile("[\ud800-\udfff]")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_PATH = 100
@@ -63,6 +66,26 @@ def encode(value: Any, what: str = "data") -> bytes:
     if b"null" in encoded and not _is_finite(value):
         raise InvalidPayload(_explain(value, what))
     return encoded
+
+
+def encode_each(values: Sequence[Any]) -> list[bytes]:
+    """The JSON of each of many data; a refusal tells the `position` of the one it means.
+
+    All are written in one go and cut apart, for a call of its own costs ten times as much as a small value.
+
+    >>> encode_each([{"to": "a@b.c"}, [1, "\\0,"]])
+    [b'{"to":"a@b.c"}', b'[1,"\\u0000,"]']
+    """
+    seamed = [_SEAM] * (2 * len(values))
+    seamed[::2] = values
+    try:
+        text = orjson.dumps(seamed, None, _FLAGS)
+    except TypeError:
+        return encode_all(values, encode)
+    parts = text[1:-3].split(b",\0,")
+    if len(parts) != len(values) or (b"null" in text and not all(map(_is_finite, values))):
+        return encode_all(values, encode)
+    return parts
 
 
 def decode(raw: bytes | str) -> Any:

@@ -2,25 +2,23 @@
 
 import asyncio
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, cast
 from uuid import uuid4
 
 import msgpack
 
-from corral.core.batch import Unread, encode_all
+from corral.core.batch import Unread
 from corral.core.job import Claim, Job, JobState
 from corral.core.outcome import AlreadyMoved, Postponed, Settlement, WaitingChildren
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
 from corral.errors import Refused, SettleError
-from corral.store.connect import Store
-from corral.wire.batches import MOST_BYTES, MOST_ROWS, bounded, overlapped
+from corral.wire.batches import MOST_BYTES, MOST_ROWS
 from corral.wire.bullmq import codec
 from corral.wire.bullmq.bound import SCRIPTS as SCRIPTS
 from corral.wire.bullmq.codes import ERRORS as ERRORS
-from corral.wire.bullmq.codes import refusal
 from corral.wire.bullmq.iterations import Iterations, is_scheduled, put_off_ms
 from corral.wire.bullmq.keys import Keys
+from corral.wire.bullmq.submitting import encode_jobs, submit_rows
 from corral.wire.place import Place
 
 LONGEST_BLOCK_S = 5.0
@@ -68,8 +66,7 @@ class BullmqBroker:
 
     async def submit_each(self, jobs: Sequence[Job]) -> list[str | Refused]:
         """For each job its id, or why it was not added while the others were: its parent."""
-        rows = encode_all(jobs, codec.job_encoder())
-        return await submit_rows(self._store, self._keys, rows)
+        return await submit_rows(self._store, self._keys, encode_jobs(jobs))
 
     # -- out --------------------------------------------------------------------------------------------
 
@@ -223,30 +220,3 @@ class BullmqBroker:
             self._wake_up_at_risk = False
             await self._store.run(SCRIPTS["rouse"], self._keys.fixed, ())
         await self._line.hang_up()
-
-
-async def submit_rows(store: Store, keys: Keys, rows: Sequence[codec.Row]) -> list[str | Refused]:
-    """For each row the id of its job, or why it was not added."""
-
-    async def send(batch: list[codec.Row]) -> list[str | Refused]:
-        found = await store.run(SCRIPTS["submit"], keys.fixed, submit_args(batch))
-        return [decode_id(answer, row) for answer, row in zip(found, batch, strict=True)]
-
-    return list(chain.from_iterable(await overlapped(list(bounded(rows, size_of)), send)))
-
-
-def submit_args(rows: list[codec.Row]) -> tuple[bytes, int | str]:
-    """What the submit script is given besides keys."""
-    has_parents = max(map(len, rows)) > 8 and any(len(row) > 8 and row[9] for row in rows)
-    return pack(rows), 1 if has_parents else ""
-
-
-def decode_id(answer: bytes | int, row: codec.Row) -> str | Refused:
-    """What the submit script answered for a row: the job's id, or why it was refused."""
-    return refusal(answer, row[0], row[9][0]) if isinstance(answer, int) else answer.decode()
-
-
-
-def size_of(row: codec.Row) -> int:
-    """The bytes of a row that count."""
-    return len(row[2]) + len(row[3])

@@ -1,15 +1,14 @@
 """Jobs and events to and from BullMQ's wire format."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgpack
 import orjson
-from msgspec.structs import replace
 
 from corral.core import payload
 from corral.core.event import EventKind, JobEvent
-from corral.core.job import Claim, Job, JobOptions, JobState, Keep
+from corral.core.job import Claim, Job, JobState, Keep
 from corral.core.outcome import (
     AlreadyMoved,
     Cancelled,
@@ -23,8 +22,7 @@ from corral.core.outcome import (
     WaitingChildren,
 )
 from corral.core.ports import Profile
-from corral.errors import PayloadTooLarge
-from corral.wire.bullmq.options import decode_options, deduplication_of, encode_options, parent_of
+from corral.wire.bullmq.options import decode_options
 
 STATES = {
     "wait": JobState.WAITING,
@@ -45,61 +43,6 @@ RECENT_MS = 1000
 
 
 # -- jobs ---------------------------------------------------------------------------------------------------
-
-
-Row = tuple[Any, ...]
-"""A job for the submit script, whose header names the columns; a plain job has the first eight alone."""
-
-
-def job_encoder() -> Callable[[Job], Row]:
-    """`encode_job` for a list of jobs: options that many share are written once."""
-    shared: JobOptions | None = None
-    opts = b""
-
-    def encode(job: Job) -> Row:
-        nonlocal shared, opts
-        options = job.options
-        if job.id or options.extra:
-            return encode_job(job)
-        if options is not shared:
-            shared, opts = options, _write_options(options, "")
-        data = payload.encode(job.data)
-        payload.check_size(data, opts)
-        return ("", job.name, data, opts, job.created_at, options.delay, options.priority, options.lifo)
-
-    return encode
-
-
-def encode_job(job: Job) -> Row:
-    """A row for the submit script; refuses what is too large."""
-    options = job.options
-    data = payload.encode(job.data, "data")
-    opts = _write_options(options, job.id)
-    payload.check_size(data, opts)
-    row = (job.id, job.name, data, opts, job.created_at, options.delay, options.priority, options.lifo)
-    return _with_bonds(row, options.extra) if options.extra else row
-
-
-def _write_options(options: JobOptions, job_id: str) -> bytes:
-    return payload.encode(encode_options(options, job_id), "options")
-
-
-def encode_node(job: Job, given_id: str, has_children: bool) -> Row:
-    """A row for a job of a flow; `given_id` is what its producer called it, its own id may be made up."""
-    row = encode_job(replace(job, id=given_id))
-    bonds = row[8:] or (False, False)
-    return (job.id, *row[1:8], *bonds[:2], has_children)
-
-
-def _with_bonds(row: Row, extra: Mapping[str, Any]) -> Row:
-    limit = extra.get("sizeLimit")
-    if limit and len(row[2]) > limit:
-        raise PayloadTooLarge(f"the data of job {row[1]!r} has {len(row[2])} bytes; its sizeLimit is {limit}")
-    created = extra.get("timestamp") or row[4]
-    deduplication, parent = deduplication_of(extra), parent_of(extra)
-    if deduplication is None and parent is None:
-        return (*row[:4], created, *row[5:])
-    return (*row[:4], created, *row[5:], deduplication or False, parent or False)
 
 
 def decode_job(

@@ -12,11 +12,10 @@ from corral.core.job import Job
 from corral.errors import Refused
 from corral.store.connect import Store
 from corral.wire.batches import bounded
-from corral.wire.bullmq import codec
 from corral.wire.bullmq.bound import SCRIPTS
-from corral.wire.bullmq.broker import decode_id, size_of, submit_args
 from corral.wire.bullmq.inspector import BullmqInspector
 from corral.wire.bullmq.keys import Keys
+from corral.wire.bullmq.submitting import Row, decode_ids, encode_node, size_of, submit_args
 from corral.wire.place import Place
 
 DEPTH = 10
@@ -39,14 +38,19 @@ class _Node(Struct):
 
     flow: Flow
     keys: Keys
-    row: codec.Row
+    row: Row
     parent: "_Node | None"
     answer: str | Refused = ""
 
     @property
+    def id(self) -> str:
+        """What its row calls it; another job may stand for it."""
+        return str(self.row[0][0])
+
+    @property
     def is_there(self) -> bool:
         """Was this very job added, or found under its own id?"""
-        return bool(self.answer == self.row[0])
+        return self.answer == self.id
 
 
 class BullmqFlows:
@@ -80,8 +84,9 @@ class BullmqFlows:
         answers = await self._store.run_together(
             SCRIPTS["submit"], [(keys.fixed, submit_args(batch)) for keys, batch in calls]
         )
-        for node, answer in zip(nodes, chain.from_iterable(answers), strict=True):
-            node.answer = decode_id(answer, node.row)
+        told = [decode_ids(answer, batch) for answer, (_, batch) in zip(answers, calls, strict=True)]
+        for node, answer in zip(nodes, chain.from_iterable(told), strict=True):
+            node.answer = answer
         _raise_refused(nodes)
         return _trees(nodes)
 
@@ -99,15 +104,15 @@ class BullmqFlows:
                 following += [(child, node) for child in flow.children]
             level = following
 
-    def _row(self, flow: Flow, parent: _Node | None) -> codec.Row:
+    def _row(self, flow: Flow, parent: _Node | None) -> Row:
         job = flow.job
         options = job.options
         if parent is not None:
-            link = {"id": parent.row[0], "queue": parent.keys.prefix[:-1]}
+            link = {"id": parent.id, "queue": parent.keys.prefix[:-1]}
             options = replace(options, extra={**options.extra, "parent": link})
         created = job.created_at or self._clock()
         named = replace(job, id=job.id or str(uuid4()), options=options, created_at=created)
-        return codec.encode_node(named, job.id, bool(flow.children))
+        return encode_node(named, job.id, bool(flow.children))
 
     # -- reading --------------------------------------------------------------------------------------------
 
@@ -159,7 +164,7 @@ def _trees(nodes: Sequence[_Node]) -> list[Flow]:
     for node in reversed(nodes):
         if isinstance(node.answer, Refused):
             continue
-        job = replace(node.flow.job, id=node.answer, created_at=node.row[4])
+        job = replace(node.flow.job, id=node.answer, created_at=node.row[0][3])
         mine = children.get(id(node), [])
         flow = Flow(job, tuple(reversed(mine)), node.flow.namespace)
         if node.parent is None:

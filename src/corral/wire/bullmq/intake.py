@@ -6,7 +6,7 @@ from corral.wire.intake import LedgerIntake
 from corral.wire.place import Place
 
 ROWS_AT = 1
-"""Which argument of lua/submit.lua holds its rows."""
+"""Which argument of lua/submit.lua holds its envelopes: jobs with ids have one each."""
 
 
 def bullmq_intake(place: Place) -> LedgerIntake:

@@ -7,7 +7,6 @@ from typing import Any
 from corral.core import payload
 from corral.core.shown import shown
 from corral.errors import InvalidOptions
-from corral.wire.bullmq.codec import Row
 from corral.wire.bullmq.options import deduplication_of
 from corral.wire.bullmq.repeats import (
     carried_on,
@@ -28,7 +27,7 @@ def is_legacy(repeat_key: bytes | None) -> bool:
 
 
 def legacy_iteration(fields: Mapping[bytes, bytes], now: int, zone: str) -> tuple[Any, ...] | None:
-    """(due, (key, row) for each key the repeatable may lie under); None where no job follows."""
+    """(due, (key, envelope, data) for each key the repeatable may lie under); None where no job follows."""
     wire, repeat = read_options(fields)
     repeat = {"pattern": repeat.get("cron"), **repeat}
     repeat.pop("cron", None)
@@ -40,7 +39,7 @@ def legacy_iteration(fields: Mapping[bytes, bytes], now: int, zone: str) -> tupl
     name, data = fields.get(b"name", b"").decode("utf-8", "replace"), fields.get(b"data", b"{}")
     spelled = _spelled(name, repeat)
     keys = (repeat.get("key") or _hashed(spelled), spelled)
-    return (due, *((key, _row(name, data, wire, repeat, key, due, now)) for key in keys))
+    return (due, *((key, _envelope(name, data, wire, repeat, key, due, now), data) for key in keys))
 
 
 def _due(repeat: Mapping[str, Any], now: int, zone: str) -> int | None:
@@ -50,9 +49,9 @@ def _due(repeat: Mapping[str, Any], now: int, zone: str) -> int | None:
     return int(now // every * every + every) if every else due_by_pattern(repeat, now, zone)
 
 
-def _row(
+def _envelope(
     name: str, data: bytes, wire: dict[str, Any], repeat: dict[str, Any], key: str, due: int, now: int
-) -> Row:
+) -> tuple[Any, ...]:
     job_id = f"repeat:{_id_part(name, data, key)}:{due}"
     delay = max(int(due + (repeat.get("offset") or 0) - now), 0)
     times = {part: milliseconds(part, repeat.get(part)) for part in ("startDate", "endDate")}
@@ -66,7 +65,7 @@ def _row(
     stands_for = deduplication_of({"deduplication": wire.get("de")}) or False
     opts = payload.encode(options, "options")
     priority, is_lifo = int(wire.get("priority") or 0), bool(wire.get("lifo"))
-    return (job_id, name, data, opts, now, delay, priority, is_lifo, stands_for, False, False, key)
+    return (job_id, name, opts, now, delay, priority, is_lifo, stands_for, False, False, key)
 
 
 def _id_part(name: str, data: bytes, key: str) -> str:

@@ -1,5 +1,6 @@
--- Add new jobs: store each, and queue it where its options say. A row is
--- [id or "", name, data, opts, created ms, delay ms, priority, is lifo
+-- Add new jobs: store each, and queue it where its options say. A job comes as its data and an envelope, which
+-- many jobs may share:
+-- [id or "", name, opts, created ms, delay ms, priority, is lifo
 --  and, only of jobs that are bound to others,
 --  deduplication [text, ttl ms or false, extends, replaces] or false,
 --  parent [key, link as JSON, prefix of its queue, id] or false, is a parent itself, repeat key or false]
@@ -37,40 +38,42 @@ local function adding(state, number)
     return id
   end
 
-  local function store(row, id, job)
-    if row[9] == nil then
-      call("HSET", job, "name", row[2], "data", row[3], "opts", row[4], "timestamp", row[5],
-           "delay", row[6], "priority", row[7])
+  local function store(envelope, data, id, job)
+    local name = envelope[2]
+    if envelope[8] == nil then
+      call("HSET", job, "name", name, "data", data, "opts", envelope[3], "timestamp", envelope[4],
+           "delay", envelope[5], "priority", envelope[6])
     else
+      local duplicates, parent, repeats = envelope[8], envelope[9], envelope[11]
       local bonds = {}
-      if row[9] then bonds = {"deid", row[9][1]} end
-      if row[10] then
-        bonds[#bonds + 1], bonds[#bonds + 2] = "parentKey", row[10][1]
-        bonds[#bonds + 1], bonds[#bonds + 2] = "parent", row[10][2]
-        call("SADD", row[10][1] .. ":dependencies", job)
+      if duplicates then bonds = {"deid", duplicates[1]} end
+      if parent then
+        bonds[#bonds + 1], bonds[#bonds + 2] = "parentKey", parent[1]
+        bonds[#bonds + 1], bonds[#bonds + 2] = "parent", parent[2]
+        call("SADD", parent[1] .. ":dependencies", job)
       end
-      if row[12] then bonds[#bonds + 1], bonds[#bonds + 2] = "rjk", row[12] end
-      call("HSET", job, "name", row[2], "data", row[3], "opts", row[4], "timestamp", row[5],
-           "delay", row[6], "priority", row[7], unpack(bonds))
+      if repeats then bonds[#bonds + 1], bonds[#bonds + 2] = "rjk", repeats end
+      call("HSET", job, "name", name, "data", data, "opts", envelope[3], "timestamp", envelope[4],
+           "delay", envelope[5], "priority", envelope[6], unpack(bonds))
     end
-    call("XADD", EVENTS, "*", "event", "added", "jobId", id, "name", row[2])
+    call("XADD", EVENTS, "*", "event", "added", "jobId", id, "name", name)
   end
 
-  local function queue(row, id)
-    local delay, priority = row[6], row[7]
-    if row[11] then
-      call("ZADD", WAITING_CHILDREN, row[5], id)
+  local function queue(envelope, id)
+    local delay, priority = envelope[5], envelope[6]
+    if envelope[10] then
+      call("ZADD", WAITING_CHILDREN, envelope[4], id)
       call("XADD", EVENTS, "*", "event", "waiting-children", "jobId", id)
       return
     end
     if delay > 0 then
-      delay_job(id, row[5] + delay)
+      delay_job(id, envelope[4] + delay)
       return
     end
     claimable = true
     if priority > 0 then
       call("ZADD", PRIORITIZED, priority_score(priority), id)
-    elseif row[8] then
+    elseif envelope[7] then
       front[#front + 1] = id
     else
       back[#back + 1] = id
@@ -78,23 +81,23 @@ local function adding(state, number)
     call("XADD", EVENTS, "*", "event", "waiting", "jobId", id)
   end
 
-  local function add(i, row)
-    local id = row[1]
+  local function add(i, envelope, data)
+    local id, parent = envelope[1], envelope[9]
     local given = id ~= ""
-    if row[10] and call("EXISTS", row[10][1]) == 0 then return -5 end
+    if parent and call("EXISTS", parent[1]) == 0 then return -5 end
     is_used = true
     local count = number and number + i or call("INCR", ID)
     if not given then id = string.format("%d", count) end
     local job = PREFIX .. id
     if given and call("EXISTS", job) == 1 then
-      local bound = row[10] and bind(id, job, row[10], row[5]) or id
+      local bound = parent and bind(id, job, parent, envelope[4]) or id
       if bound ~= -7 then call("XADD", EVENTS, "*", "event", "duplicated", "jobId", id) end
       return bound
     end
-    local standing = row[9] and deduplicate(row[9], id)
+    local standing = envelope[8] and deduplicate(envelope[8], id)
     if standing then return standing end
-    store(row, id, job)
-    queue(row, id)
+    store(envelope, data, id, job)
+    queue(envelope, id)
     return id
   end
 

@@ -1,0 +1,150 @@
+"""New jobs on their way into a queue: each its data and an envelope, which jobs that are alike share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import msgpack
+from msgspec.structs import replace
+
+from corral.core import payload
+from corral.core.batch import encode_all
+from corral.core.job import Job, JobOptions
+from corral.errors import PayloadTooLarge, Refused
+from corral.store.connect import Store
+from corral.wire.batches import bounded, overlapped
+from corral.wire.bullmq.bound import SCRIPTS
+from corral.wire.bullmq.codes import refusal
+from corral.wire.bullmq.keys import Keys
+from corral.wire.bullmq.options import deduplication_of, encode_options, parent_of
+
+Envelope = tuple[Any, ...]
+"""What the submit script is told of a job besides its data (lua/parts/adding.lua); that of a job bound to no
+other has the first columns alone."""
+Row = tuple[Envelope, bytes]
+
+PLAIN = 7
+pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
+
+
+# -- rows ---------------------------------------------------------------------------------------------------
+
+
+def encode_jobs(jobs: Sequence[Job]) -> list[Row]:
+    """A row for each; a refusal tells which job it means."""
+    data = payload.encode_each([job.data for job in jobs])
+    return encode_all(list(zip(jobs, data, strict=True)), _row_maker())
+
+
+def _row_maker() -> Callable[[tuple[Job, bytes]], Row]:
+    shared: JobOptions | None = None
+    created_at = 0
+    opts = b""
+    envelopes: dict[str, Envelope] = {}
+
+    def make(pair: tuple[Job, bytes]) -> Row:
+        nonlocal shared, created_at, opts, envelopes
+        job, data = pair
+        options = job.options
+        # the usual case first: this runs once for every job
+        if job.id or options.extra:
+            return _row(job, data)
+        if options is not shared or job.created_at != created_at:
+            shared, created_at, opts, envelopes = options, job.created_at, _write_options(options, ""), {}
+        envelope = envelopes.get(job.name)
+        if envelope is None:
+            envelope = envelopes[job.name] = _envelope(job, opts)
+        payload.check_size(data, opts)
+        return envelope, data
+
+    return make
+
+
+def encode_job(job: Job) -> Row:
+    """A row for the submit script; refuses what is too large."""
+    return _row(job, payload.encode(job.data, "data"))
+
+
+def encode_node(job: Job, given_id: str, has_children: bool) -> Row:
+    """A row for a job of a flow; `given_id` is what its producer called it, its own id may be made up."""
+    envelope, data = encode_job(replace(job, id=given_id))
+    bonds = envelope[PLAIN:] or (False, False)
+    return (job.id, *envelope[1:PLAIN], *bonds[:2], has_children), data
+
+
+def _row(job: Job, data: bytes) -> Row:
+    opts = _write_options(job.options, job.id)
+    payload.check_size(data, opts)
+    envelope, extra = _envelope(job, opts), job.options.extra
+    if not extra:
+        return envelope, data
+    limit = extra.get("sizeLimit")
+    if limit and len(data) > limit:
+        raise PayloadTooLarge(f"the data of job {job.name!r} has {len(data)} bytes; its sizeLimit is {limit}")
+    return _with_bonds(envelope, extra), data
+
+
+def _envelope(job: Job, opts: bytes) -> Envelope:
+    options = job.options
+    return (job.id, job.name, opts, job.created_at, options.delay, options.priority, options.lifo)
+
+
+def _write_options(options: JobOptions, job_id: str) -> bytes:
+    return payload.encode(encode_options(options, job_id), "options")
+
+
+def _with_bonds(envelope: Envelope, extra: Mapping[str, Any]) -> Envelope:
+    created = extra.get("timestamp") or envelope[3]
+    dated = (*envelope[:3], created, *envelope[4:])
+    deduplication, parent = deduplication_of(extra), parent_of(extra)
+    if deduplication is None and parent is None:
+        return dated
+    return (*dated, deduplication or False, parent or False)
+
+
+# -- trips --------------------------------------------------------------------------------------------------
+
+
+async def submit_rows(store: Store, keys: Keys, rows: Sequence[Row]) -> list[str | Refused]:
+    """For each row the id of its job, or why it was not added."""
+
+    async def send(batch: list[Row]) -> list[str | Refused]:
+        found = await store.run(SCRIPTS["submit"], keys.fixed, submit_args(batch))
+        return decode_ids(found, batch)
+
+    return list(chain.from_iterable(await overlapped(list(bounded(rows, size_of)), send)))
+
+
+def submit_args(rows: Sequence[Row]) -> tuple[bytes, bytes, int | str]:
+    """What the submit script is given besides keys: an envelope that jobs share goes once."""
+    places: dict[Envelope, int] = {}
+    data, which = [], []
+    last: Envelope | None = None
+    place = 0
+    for envelope, text in rows:
+        if envelope is not last:
+            last, place = envelope, places.setdefault(envelope, len(places) + 1)
+        data.append(text)
+        which.append(place)
+    envelopes = list(places)
+    has_parents = any(len(envelope) > PLAIN and envelope[8] for envelope in envelopes)
+    return pack(envelopes), pack((data, which)), 1 if has_parents else ""
+
+
+def decode_ids(answer: int | Sequence[bytes | int], rows: Sequence[Row]) -> list[str | Refused]:
+    """What the submit script answered for each row: the job's id, or why it was refused."""
+    if isinstance(answer, int):
+        return [str(number) for number in range(answer + 1, answer + 1 + len(rows))]
+    return [_decode_id(told, row) for told, row in zip(answer, rows, strict=True)]
+
+
+def _decode_id(answer: bytes | int, row: Row) -> str | Refused:
+    if isinstance(answer, int):
+        envelope = row[0]
+        return refusal(answer, envelope[0], envelope[8][0])
+    return answer.decode()
+
+
+def size_of(row: Row) -> int:
+    """The bytes of a row that count."""
+    return len(row[1]) + len(row[0][2])
