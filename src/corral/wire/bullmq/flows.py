@@ -15,7 +15,7 @@ from corral.wire.batches import bounded
 from corral.wire.bullmq.bound import SCRIPTS
 from corral.wire.bullmq.inspector import BullmqInspector
 from corral.wire.bullmq.keys import Keys
-from corral.wire.bullmq.submitting import Row, decode_ids, encode_node, size_of, submit_args
+from corral.wire.bullmq.submitting import Row, decode_id, encode_node, size_of, submit_args
 from corral.wire.place import Place
 
 DEPTH = 10
@@ -84,9 +84,8 @@ class BullmqFlows:
         answers = await self._store.run_together(
             SCRIPTS["submit"], [(keys.fixed, submit_args(batch)) for keys, batch in calls]
         )
-        told = [decode_ids(answer, batch) for answer, (_, batch) in zip(answers, calls, strict=True)]
-        for node, answer in zip(nodes, chain.from_iterable(told), strict=True):
-            node.answer = answer
+        for node, answer in zip(nodes, chain.from_iterable(answers), strict=True):
+            node.answer = decode_id(answer, node.row)
         _raise_refused(nodes)
         return _trees(nodes)
 

@@ -110,7 +110,7 @@ async def submit_rows(store: Store, keys: Keys, rows: Sequence[Row]) -> list[str
 
     async def send(batch: list[Row]) -> list[str | Refused]:
         found = await store.run(SCRIPTS["submit"], keys.fixed, submit_args(batch))
-        return decode_ids(found, batch)
+        return [decode_id(answer, row) for answer, row in zip(found, batch, strict=True)]
 
     return list(chain.from_iterable(await overlapped(list(bounded(rows, size_of)), send)))
 
@@ -131,14 +131,8 @@ def submit_args(rows: Sequence[Row]) -> tuple[bytes, bytes, int | str]:
     return pack(envelopes), pack((data, which)), 1 if has_parents else ""
 
 
-def decode_ids(answer: int | Sequence[bytes | int], rows: Sequence[Row]) -> list[str | Refused]:
-    """What the submit script answered for each row: the job's id, or why it was refused."""
-    if isinstance(answer, int):
-        return [str(number) for number in range(answer + 1, answer + 1 + len(rows))]
-    return [_decode_id(told, row) for told, row in zip(answer, rows, strict=True)]
-
-
-def _decode_id(answer: bytes | int, row: Row) -> str | Refused:
+def decode_id(answer: bytes | int, row: Row) -> str | Refused:
+    """What the submit script answered for a row: the job's id, or why it was refused."""
     if isinstance(answer, int):
         envelope = row[0]
         return refusal(answer, envelope[0], envelope[8][0])

@@ -2,7 +2,7 @@
 -- KEYS     keys.fixed
 -- ARGV[1]  msgpack [envelope, …] (parts/adding)   ARGV[2] msgpack [[data, …], [which envelope it has, …]]
 -- ARGV[3]  1 where some job has a parent, else ""
--- Returns  the number before the first, where the ids are those that follow it; else [id, …]: an id that exists already, or that stands for this job, is returned and its job left as it
+-- Returns  [id, …]; an id that exists already, or that stands for this job, is returned and its job left as it
 --          is; -5 where the parent is missing, -7 where the job has another parent: that job wrote nothing
 -- use adding
 local envelopes = cmsgpack.unpack(ARGV[1])
@@ -13,7 +13,4 @@ local add, close = adding(queue_state(), number)
 local ids = {}
 for i, text in ipairs(data) do ids[i] = add(i, envelopes[which[i]], text) end
 close()
-for _, envelope in ipairs(envelopes) do
-  if envelope[1] ~= "" or envelope[8] ~= nil then return ids end
-end
-return number
+return ids
