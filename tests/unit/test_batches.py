@@ -4,20 +4,20 @@ import asyncio
 
 import pytest
 
-from corral.wire.batches import MOST_BYTES, MOST_ROWS, bounded, overlapped
+from corral.wire.batches import MOST_BYTES, MOST_ROWS, cuts, overlapped
 
 
 def test_rows_stay_in_order_and_no_batch_has_too_many() -> None:
     rows = list(range(2 * MOST_ROWS + 1))
-    batches = list(bounded(rows, lambda _: 1))
+    batches = [rows[cut] for cut in cuts([1] * len(rows))]
     assert [len(batch) for batch in batches] == [MOST_ROWS, MOST_ROWS, 1]
     assert [row for batch in batches for row in batch] == rows
 
 
 def test_a_batch_ends_before_it_gets_too_large_and_a_large_row_travels_alone() -> None:
     sizes = [MOST_BYTES - 1, 1, 1, MOST_BYTES * 2, 5]
-    assert list(bounded(sizes, lambda size: size)) == [[MOST_BYTES - 1, 1], [1], [MOST_BYTES * 2], [5]]
-    assert list(bounded([], len)) == []
+    assert [sizes[cut] for cut in cuts(sizes)] == [[MOST_BYTES - 1, 1], [1], [MOST_BYTES * 2], [5]]
+    assert list(cuts([])) == []
 
 
 async def test_the_next_batch_is_sent_before_the_last_is_answered_and_no_further() -> None:

@@ -7,7 +7,7 @@ from corral.bullmq.job import Job
 from corral.bullmq.options import encode
 from corral.bullmq.queue_base import QueueBase
 from corral.errors import Refused
-from corral.wire.bullmq.submitting import Row, encode_job, submit_rows
+from corral.wire.bullmq.submitting import Row, Rows, encode_job, submit_rows
 
 
 def row_of(job: Job) -> Row:
@@ -23,7 +23,7 @@ def row_of(job: Job) -> Row:
 async def add_jobs(queue: QueueBase, jobs: Sequence[Job]) -> None:
     """Add the jobs and tell each its id. All are checked before the first is written; a refusal for a
     parent that is missing is raised when all others are added."""
-    rows = [row_of(job) for job in jobs]
+    rows = Rows.of(row_of(job) for job in jobs)
     answers = await submit_rows(queue.store, queue.queueKeys, rows)
     refusal: Exception | None = None
     for job, told in zip(jobs, answers, strict=True):

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
-Row = TypeVar("Row")
+Batch = TypeVar("Batch")
 Answer = TypeVar("Answer")
 
 MOST_ROWS = 500
@@ -14,23 +14,24 @@ AHEAD = 1
 """So many batches wait at the server beside the one it works on."""
 
 
-def bounded(rows: Sequence[Row], size_of: Callable[[Row], int]) -> Iterator[list[Row]]:
-    """The rows in batches limited by count and bytes."""
-    batch: list[Row] = []
-    size = 0
-    for row in rows:
-        length = size_of(row)
-        if batch and (size + length > MOST_BYTES or len(batch) == MOST_ROWS):
-            yield batch
-            batch, size = [], 0
-        batch.append(row)
+def cuts(sizes: Sequence[int]) -> Iterator[slice]:
+    """Where to cut a list whose items have so many bytes: batches limited by count and bytes.
+
+    >>> [["a", "b"][cut] for cut in cuts([MOST_BYTES, 1])]
+    [['a'], ['b']]
+    """
+    start = size = 0
+    for place, length in enumerate(sizes):
+        if place > start and (size + length > MOST_BYTES or place - start == MOST_ROWS):
+            yield slice(start, place)
+            start, size = place, 0
         size += length
-    if batch:
-        yield batch
+    if start < len(sizes):
+        yield slice(start, len(sizes))
 
 
 async def overlapped(
-    batches: Sequence[list[Row]], send: Callable[[list[Row]], Coroutine[Any, Any, Answer]]
+    batches: Sequence[Batch], send: Callable[[Batch], Coroutine[Any, Any, Answer]]
 ) -> list[Answer]:
     """What `send` answers to each batch, in order; a failure is raised when all under way have ended."""
     if len(batches) == 1:

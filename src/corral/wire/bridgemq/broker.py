@@ -10,7 +10,7 @@ from corral.core.outcome import Settlement
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
 from corral.errors import JobMissing, LockMissing, LockStolen, NotActive, SettleError, SettleFault
 from corral.store.scripts import Scripts
-from corral.wire.batches import MOST_ROWS, bounded, overlapped
+from corral.wire.batches import MOST_ROWS, cuts, overlapped
 from corral.wire.bridgemq import codec
 from corral.wire.bridgemq.codec import Receipt, Row, Trip, pack
 from corral.wire.bridgemq.endings import Ending, encode_settlement
@@ -72,7 +72,7 @@ class BridgemqBroker:
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
         now = self._place.clock()
         rows = encode_all(jobs, lambda job: codec.encode_job(job, now))
-        await overlapped(list(bounded(rows, lambda row: len(row.raw))), self._add)
+        await overlapped([rows[cut] for cut in cuts([len(row.raw) for row in rows])], self._add)
         return [row.id for row in rows]
 
     async def _add(self, rows: Sequence[Row]) -> None:
@@ -92,7 +92,8 @@ class BridgemqBroker:
             for position, settlement in enumerate(settlements)
             if (row := encode_settlement(settlement)) is not None
         ]
-        *earlier, last = list(bounded(rows, lambda item: len(item[1].value) + len(item[1].told))) or [[]]
+        sizes = [len(row.value) + len(row.told) for _, row in rows]
+        *earlier, last = [rows[cut] for cut in cuts(sizes)] or [[]]
         for batch in earlier:
             await self._trip(batch, 0, verdicts)
         return await self._trip(last, want, verdicts)

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 from corral.core.job import Job
 from corral.errors import Refused
 from corral.store.connect import Store
-from corral.wire.batches import bounded
 from corral.wire.bullmq.bound import SCRIPTS
 from corral.wire.bullmq.inspector import BullmqInspector
 from corral.wire.bullmq.keys import Keys
-from corral.wire.bullmq.submitting import Row, decode_id, encode_node, size_of, submit_args
+from corral.wire.bullmq.submitting import Row, Rows, batches, decode_id, encode_node, submit_args
 from corral.wire.place import Place
 
 DEPTH = 10
@@ -79,13 +78,14 @@ class BullmqFlows:
         """The same for several flows, in one step."""
         nodes = list(self._nodes(flows))
         runs = groupby(nodes, key=lambda node: node.keys)
-        rows = [(keys, [node.row for node in run]) for keys, run in runs]
-        calls = [(keys, batch) for keys, own in rows for batch in bounded(own, size_of)]
-        answers = await self._store.run_together(
-            SCRIPTS["submit"], [(keys.fixed, submit_args(batch)) for keys, batch in calls]
-        )
+        calls = [
+            (keys.fixed, submit_args(batch))
+            for keys, run in runs
+            for batch in batches(Rows.of(node.row for node in run))
+        ]
+        answers = await self._store.run_together(SCRIPTS["submit"], calls)
         for node, answer in zip(nodes, chain.from_iterable(answers), strict=True):
-            node.answer = decode_id(answer, node.row)
+            node.answer = decode_id(answer, node.row[0])
         _raise_refused(nodes)
         return _trees(nodes)
 

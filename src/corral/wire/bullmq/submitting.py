@@ -1,8 +1,8 @@
 """New jobs on their way into a queue: each its data and an envelope, which jobs that are alike share."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import msgpack
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from corral.core.batch import encode_all
 from corral.core.job import Job, JobOptions
 from corral.errors import PayloadTooLarge, Refused
 from corral.store.connect import Store
-from corral.wire.batches import bounded, overlapped
+from corral.wire.batches import cuts, overlapped
 from corral.wire.bullmq.bound import SCRIPTS
 from corral.wire.bullmq.codes import refusal
 from corral.wire.bullmq.keys import Keys
@@ -23,6 +23,20 @@ Envelope = tuple[Any, ...]
 other has the first columns alone."""
 Row = tuple[Envelope, bytes]
 
+
+class Rows(NamedTuple):
+    """Many of them, in two lists: Python's collector looks at every pair."""
+
+    envelopes: Sequence[Envelope]
+    data: Sequence[bytes]
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Self:
+        """Those of single rows."""
+        single = list(rows)
+        return cls([envelope for envelope, _ in single], [data for _, data in single])
+
+
 PLAIN = 7
 pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
@@ -30,39 +44,41 @@ pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 # -- rows ---------------------------------------------------------------------------------------------------
 
 
-def encode_jobs(jobs: Sequence[Job]) -> list[Row]:
+def encode_jobs(jobs: Sequence[Job]) -> Rows:
     """A row for each; a refusal tells which job it means."""
     data = payload.encode_each([job.data for job in jobs])
-    return encode_all(list(zip(jobs, data, strict=True)), _row_maker())
+    return Rows(encode_all(range(len(jobs)), _sealer(jobs, data)), data)
 
 
-def _row_maker() -> Callable[[tuple[Job, bytes]], Row]:
+def _sealer(jobs: Sequence[Job], data: Sequence[bytes]) -> Callable[[int], Envelope]:
+    """What makes the envelope of each, the same for jobs that are alike."""
     shared: JobOptions | None = None
     created_at = 0
     opts = b""
     envelopes: dict[str, Envelope] = {}
 
-    def make(pair: tuple[Job, bytes]) -> Row:
+    def seal(place: int) -> Envelope:
         nonlocal shared, created_at, opts, envelopes
-        job, data = pair
+        job = jobs[place]
         options = job.options
         # the usual case first: this runs once for every job
         if job.id or options.extra:
-            return _row(job, data)
+            return _seal(job, data[place])
         if options is not shared or job.created_at != created_at:
             shared, created_at, opts, envelopes = options, job.created_at, _write_options(options, ""), {}
         envelope = envelopes.get(job.name)
         if envelope is None:
             envelope = envelopes[job.name] = _envelope(job, opts)
-        payload.check_size(data, opts)
-        return envelope, data
+        payload.check_size(data[place], opts)
+        return envelope
 
-    return make
+    return seal
 
 
 def encode_job(job: Job) -> Row:
     """A row for the submit script; refuses what is too large."""
-    return _row(job, payload.encode(job.data, "data"))
+    data = payload.encode(job.data, "data")
+    return _seal(job, data), data
 
 
 def encode_node(job: Job, given_id: str, has_children: bool) -> Row:
@@ -72,16 +88,16 @@ def encode_node(job: Job, given_id: str, has_children: bool) -> Row:
     return (job.id, *envelope[1:PLAIN], *bonds[:2], has_children), data
 
 
-def _row(job: Job, data: bytes) -> Row:
+def _seal(job: Job, data: bytes) -> Envelope:
     opts = _write_options(job.options, job.id)
     payload.check_size(data, opts)
     envelope, extra = _envelope(job, opts), job.options.extra
     if not extra:
-        return envelope, data
+        return envelope
     limit = extra.get("sizeLimit")
     if limit and len(data) > limit:
         raise PayloadTooLarge(f"the data of job {job.name!r} has {len(data)} bytes; its sizeLimit is {limit}")
-    return _with_bonds(envelope, extra), data
+    return _with_bonds(envelope, extra)
 
 
 def _envelope(job: Job, opts: bytes) -> Envelope:
@@ -105,40 +121,39 @@ def _with_bonds(envelope: Envelope, extra: Mapping[str, Any]) -> Envelope:
 # -- trips --------------------------------------------------------------------------------------------------
 
 
-async def submit_rows(store: Store, keys: Keys, rows: Sequence[Row]) -> list[str | Refused]:
+async def submit_rows(store: Store, keys: Keys, rows: Rows) -> list[str | Refused]:
     """For each row the id of its job, or why it was not added."""
 
-    async def send(batch: list[Row]) -> list[str | Refused]:
+    async def send(batch: Rows) -> list[str | Refused]:
         found = await store.run(SCRIPTS["submit"], keys.fixed, submit_args(batch))
-        return [decode_id(answer, row) for answer, row in zip(found, batch, strict=True)]
+        return [decode_id(*told) for told in zip(found, batch.envelopes, strict=True)]
 
-    return list(chain.from_iterable(await overlapped(list(bounded(rows, size_of)), send)))
+    return list(chain.from_iterable(await overlapped(batches(rows), send)))
 
 
-def submit_args(rows: Sequence[Row]) -> tuple[bytes, bytes, int | str]:
+def batches(rows: Rows) -> list[Rows]:
+    """The rows of each trip."""
+    sizes = [len(data) + len(envelope[2]) for envelope, data in zip(*rows, strict=True)]
+    return [Rows(rows.envelopes[cut], rows.data[cut]) for cut in cuts(sizes)]
+
+
+def submit_args(rows: Rows) -> tuple[bytes, bytes, int | str]:
     """What the submit script is given besides keys: an envelope that jobs share goes once."""
     places: dict[Envelope, int] = {}
-    data, which = [], []
+    which: list[int] = []
     last: Envelope | None = None
     place = 0
-    for envelope, text in rows:
+    for envelope in rows.envelopes:
         if envelope is not last:
             last, place = envelope, places.setdefault(envelope, len(places) + 1)
-        data.append(text)
         which.append(place)
     envelopes = list(places)
     has_parents = any(len(envelope) > PLAIN and envelope[8] for envelope in envelopes)
-    return pack(envelopes), pack((data, which)), 1 if has_parents else ""
+    return pack(envelopes), pack((rows.data, which)), 1 if has_parents else ""
 
 
-def decode_id(answer: bytes | int, row: Row) -> str | Refused:
-    """What the submit script answered for a row: the job's id, or why it was refused."""
+def decode_id(answer: bytes | int, envelope: Envelope) -> str | Refused:
+    """What the submit script answered for a job: its id, or why it was refused."""
     if isinstance(answer, int):
-        envelope = row[0]
         return refusal(answer, envelope[0], envelope[8][0])
     return answer.decode()
-
-
-def size_of(row: Row) -> int:
-    """The bytes of a row that count."""
-    return len(row[1]) + len(row[0][2])

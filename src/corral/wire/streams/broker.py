@@ -23,7 +23,7 @@ from corral.errors import (
     StoreFault,
 )
 from corral.store.scripts import Scripts
-from corral.wire.batches import MOST_BYTES, MOST_ROWS, bounded, overlapped
+from corral.wire.batches import MOST_BYTES, MOST_ROWS, cuts, overlapped
 from corral.wire.place import Place
 from corral.wire.streams import codec
 from corral.wire.streams.codec import Receipt, Settings, Trip
@@ -81,7 +81,7 @@ class StreamsBroker:
         now = self._place.clock()
         keys, ttl_s = self._keys, self._settings.ttl_s
         rows = encode_all(jobs, lambda job: codec.encode_job(job, str(uuid4()), keys, ttl_s, now))
-        batches = list(bounded(rows, lambda row: len(row.payload)))
+        batches = [rows[cut] for cut in cuts([len(row.payload) for row in rows])]
         if len(batches) > 1:
             await self._foresee([row._replace(payload=b"") for row in rows if row.idempotency_key])
         answers = await overlapped(batches, lambda batch: self._admit("submit", batch))
@@ -119,7 +119,8 @@ class StreamsBroker:
             for position, settlement in enumerate(settlements)
             if (row := codec.encode_settlement(settlement)) is not None
         ]
-        *earlier, last = list(bounded(rows, lambda item: len(item[1][6]) + len(item[1][7]))) or [[]]
+        sizes = [len(row[6]) + len(row[7]) for _, row in rows]
+        *earlier, last = [rows[cut] for cut in cuts(sizes)] or [[]]
         for batch in earlier:
             await self._trip(batch, 0, verdicts)
         return await self._trip(last, want, verdicts)
