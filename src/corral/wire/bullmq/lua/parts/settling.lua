@@ -178,7 +178,7 @@ local function await_children(row)
   call("XADD", EVENTS, "*", "event", "waiting-children", "jobId", row[1], "prev", "active")
 end
 
--- Do any of these jobs lack something, or have children that matter? Two calls answer for the usual batch.
+-- The keys of these jobs; whether some are missing, and whether some have children that matter.
 local function survey(rows)
   local jobs, family = {}, {}
   for i, row in ipairs(rows) do
@@ -187,12 +187,11 @@ local function survey(rows)
     family[2 * i - 1] = job .. ":dependencies"
     family[2 * i] = job .. ":unsuccessful"
   end
-  return call("EXISTS", unpack(jobs)) < #rows, call("EXISTS", unpack(family)) > 0
+  return jobs, call("EXISTS", unpack(jobs)) < #rows, call("EXISTS", unpack(family)) > 0
 end
 
 -- 0, or why this one cannot be settled; nothing is written here
-local function check(row, lock, some_missing, some_family)
-  local job = PREFIX .. row[1]
+local function check(row, job, lock, some_missing, some_family)
   if some_missing and call("EXISTS", job) == 0 then return -1 end
   if row[3] == "completed" then
     if some_family then
@@ -214,8 +213,8 @@ local function check(row, lock, some_missing, some_family)
   return lock == row[2] and 0 or -6
 end
 
-local function write(row, state, finished, points)
-  local job, verb = PREFIX .. row[1], row[3]
+local function write(row, job, state, finished, points)
+  local verb = row[3]
   if verb == "completed" or verb == "failed" then
     finish(row, job, finished, points, state)
   elseif verb == "delayed" or verb == "postponed" then
@@ -230,13 +229,13 @@ end
 -- [[position, code, text], …] of what was not settled, and whether the last that was settled has ended
 local function settle_all(rows, state, points)
   call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
-  local some_missing, some_family = survey(rows)
+  local jobs, some_missing, some_family = survey(rows)
   local locks = call("MGET", unpack(KEYS, FIXED + 1, FIXED + #rows))
   local present, are_all = read_active(rows)
   local refused, settled, released, gone = {}, {}, {}, {}
   local finished, ended = {completed = {}, failed = {}}, false
   for i, row in ipairs(rows) do
-    local code, text = check(row, locks[i], some_missing, some_family), ""
+    local code, text = check(row, jobs[i], locks[i], some_missing, some_family), ""
     if code == 0 then
       if row[3] == "waiting" then promote_due(row[4], state) end
       if not leave_active(row, present, gone) then code = -3 end
@@ -248,7 +247,7 @@ local function settle_all(rows, state, points)
         enter_finished(finished, last, state)
       end
       if present then state.leaving = state.leaving + 1 end
-      local fine, problem = pcall(write, row, state, finished, points)
+      local fine, problem = pcall(write, row, jobs[i], state, finished, points)
       if fine then
         if ends then state.last_ended = row end
         ended = ends
