@@ -47,10 +47,8 @@ def _bars(axes: Axes, figure: Figure, results: Sequence[Result], peers: Sequence
     axes.set_yticks(places, peers, fontsize=8)
     axes.invert_yaxis()
     axes.set_xlim(0, max(result.highest for result in own) * 1.35)
-    baseline = result_of(results, figure, BASELINE).value
     for place, result in enumerate(own):
-        times = figure.times_better(result.value, baseline)
-        told = number(result.value) + ("" if result.peer == BASELINE else f"  ({times:.2f}x)")
+        told = number(result.value) + ("" if result.peer == BASELINE else f"  ({result.times:.2f}x)")
         axes.text(result.highest, place, f"  {told}", va="center", fontsize=8)
     way = "more is better" if figure.is_more_better else "less is better"
     axes.set_title(f"{figure.name} ({figure.unit}, {way})", fontsize=9, loc="left")

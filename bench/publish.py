@@ -34,7 +34,8 @@ def _told(table: str, ground: Mapping[str, str], rounds: int, at: datetime) -> s
     where = (
         f"{at:%Y-%m-%d}, {counted(rounds)} on {ground['cores']} cores ({ground['machine']}): "
         f"{ground['server']}, Python {ground['python']}, uvloop {ground['uvloop']}, Node {ground['node']}, "
-        f"bullmq {ground['bullmq']}. In brackets: how many times better than Node. "
+        f"bullmq {ground['bullmq']}. In brackets: how many times better than Node, "
+        f"the median of what each round says. "
         f"`@` is the concurrency a peer was best at."
     )
     return f"{where}\n\n{table}\n\n![The same as bars](images/performance.png)"

@@ -34,7 +34,6 @@ def rows(results: Sequence[Result], peers: Sequence[str]) -> list[list[Cell]]:
     """The table's rows: figure, unit, the peers' medians with their ratio to the baseline, the aim."""
     table = []
     for figure in figures_of(results):
-        baseline = result_of(results, figure, BASELINE)
         row: list[Cell] = [(figure.name, ""), (figure.unit, "")]
         for peer in peers:
             result = result_of(results, figure, peer)
@@ -42,9 +41,9 @@ def rows(results: Sequence[Result], peers: Sequence[str]) -> list[list[Cell]]:
             if peer == BASELINE:
                 row.append((f"{number(result.value)}{at}", ""))
                 continue
-            times = figure.times_better(result.value, baseline.value)
-            met = "" if figure.is_met is None else "yes" if figure.is_met(result.value, times) else "no"
-            row.append((f"{number(result.value)}{at} ({times:.2f}x)", met))
+            is_met = figure.is_met and figure.is_met(result.value, result.times)
+            met = "" if is_met is None else "yes" if is_met else "no"
+            row.append((f"{number(result.value)}{at} ({result.times:.2f}x)", met))
         table.append([*row, (figure.aim, "")])
     return table
 
@@ -115,6 +114,7 @@ def save(
                 "peer": result.peer,
                 "setting": result.setting,
                 "median": result.value,
+                "times": result.times,
                 "lowest": result.lowest,
                 "highest": result.highest,
             }

@@ -77,6 +77,9 @@ class Result:
     figure: Figure
     peer: str
     value: float
+    times: float
+    """How many times better than the first peer: the median of what each round says, whose readings are
+    neighbours. A machine that is fast for some minutes and slow for others moves the medians more."""
     setting: int | None
     lowest: float
     highest: float
@@ -86,14 +89,22 @@ def results(entries: Sequence[Entry], measures: Sequence[Measure], peers: Sequen
     """One result for each figure and peer."""
     found = []
     for measure in measures:
+        _, baseline = _at_best(entries, measure, peers[0])
         for peer in peers:
-            own = [entry for entry in entries if entry.measure == measure.name and entry.peer == peer]
-            best = _best_setting(own, measure.figures[0])
-            readings = [entry.reading for entry in own if entry.setting == best]
+            best, readings = _at_best(entries, measure, peer)
             for figure in measure.figures:
                 values = [figure.take(reading) for reading in readings]
-                found.append(Result(figure, peer, median(values), best, min(values), max(values)))
+                beside = [figure.take(reading) for reading in baseline]
+                times = median(map(figure.times_better, values, beside))
+                found.append(Result(figure, peer, median(values), times, best, min(values), max(values)))
     return found
+
+
+def _at_best(entries: Sequence[Entry], measure: Measure, peer: str) -> tuple[int | None, list[Reading]]:
+    """The setting this peer is best at, and what it reached there in each round."""
+    own = [entry for entry in entries if entry.measure == measure.name and entry.peer == peer]
+    best = _best_setting(own, measure.figures[0])
+    return best, [entry.reading for entry in own if entry.setting == best]
 
 
 def _best_setting(entries: Sequence[Entry], figure: Figure) -> int | None:
