@@ -15,6 +15,7 @@ from corral.errors import Refused, SettleError
 from corral.wire.batches import MOST_BYTES, MOST_ROWS
 from corral.wire.bullmq import codec
 from corral.wire.bullmq.bound import SCRIPTS as SCRIPTS
+from corral.wire.bullmq.codec import pack
 from corral.wire.bullmq.codes import ERRORS as ERRORS
 from corral.wire.bullmq.iterations import Iterations, is_scheduled, put_off_ms
 from corral.wire.bullmq.keys import Keys
@@ -25,8 +26,6 @@ LONGEST_BLOCK_S = 5.0
 SHORTEST_BLOCK_S = 0.001
 GIVEN_UP_MS = 600_000
 """How long a lost trip may still be on its way."""
-
-pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 class BullmqBroker:

@@ -38,6 +38,8 @@ STATES = {
 
 FRESH = {b"name", b"data", b"opts", b"timestamp", b"delay", b"priority"}
 """The fields of a job that is bound to no other and was never claimed."""
+pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
+"""Rows for a script."""
 RECENT_MS = 1000
 """A job that ran no longer than this still lies near the head of the active list."""
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Self
 
-import msgpack
 from msgspec.structs import replace
 
 from corral.core import payload
@@ -14,6 +13,7 @@ from corral.errors import PayloadTooLarge, Refused
 from corral.store.connect import Store
 from corral.wire.batches import cuts, overlapped
 from corral.wire.bullmq.bound import SCRIPTS
+from corral.wire.bullmq.codec import pack
 from corral.wire.bullmq.codes import refusal
 from corral.wire.bullmq.keys import Keys
 from corral.wire.bullmq.options import deduplication_of, encode_options, parent_of
@@ -38,7 +38,6 @@ class Rows(NamedTuple):
 
 
 PLAIN = 7
-pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 # -- rows ---------------------------------------------------------------------------------------------------
