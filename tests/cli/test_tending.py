@@ -6,12 +6,15 @@ import pty
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import aclosing
 
 import pytest
 
 from corral import JobState
+from corral.cli.tailing import among_others
 from corral.core.capability import Capability
 from tests.cli.conftest import Shell, Yard
+from tests.support.apps import ended, working
 from tests.support.servers import Server
 
 
@@ -220,6 +223,27 @@ def test_a_dead_job_that_was_put_back_is_followed_to_its_new_end(yard: Yard, she
         told += [json.loads(line)["kind"] for line in tail.stdout]
         assert tail.wait(30) == 1
     assert told.count("dead") == told.count("active") == 2
+
+
+def test_a_job_that_ends_while_its_past_is_told_is_told_to_its_end(yards: Callable[[str], Yard]) -> None:
+    yard = yards("bullmq")
+    [job_id] = yard.add({})
+
+    async def told() -> list[str]:
+        job = await yard.queue.inspector.job(job_id)
+        assert job is not None
+        kinds = []
+        async with aclosing(among_others(yard.queue, job)) as events:  # type: ignore[type-var]
+            async for event in events:
+                if isinstance(event, JobState):
+                    return [*kinds, f"ended {event.value}"]
+                if not kinds:
+                    async with working(yard.app, queues=[yard.queue.name]):
+                        await ended(yard.queue, job_id)
+                kinds.append(event.kind)
+        raise AssertionError(kinds)
+
+    assert yard.app.sync(told()) == ["added", "waiting", "active", "completed", "ended completed"]
 
 
 def test_a_job_that_is_gone_when_it_ends_has_ended_as_its_event_says(

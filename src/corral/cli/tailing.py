@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from time import monotonic
 
 from corral.cli.deeds import no_job, one_job
@@ -34,17 +34,13 @@ async def tail(here: Here, queue: QueueArgument, job_id: IdArgument) -> int | No
     if job is None:
         here.screen.fail(CorralError(no_job(here, found, job_id)))
         return FAILED
-    told = _own_story(here, found, job) if found.room.story else _among_others(found, job)
-    state = last = None
+    told = _own_story(here, found, job) if found.room.story else among_others(found, job)
     async with aclosing(told) as events:  # type: ignore[type-var]
         async for event in events:
-            if event is not None:
-                say_event(event, here.screen)
-                last = end_of(event)
-            # an end that was told may not be the last: dead jobs are put back
-            elif state := await _end(found, job_id, last):
+            if isinstance(event, JobState):
                 break
-    return None if state is JobState.COMPLETED else FAILED
+            say_event(event, here.screen)
+    return None if event is JobState.COMPLETED else FAILED
 
 
 def end_of(event: JobEvent) -> JobState | None:
@@ -52,58 +48,58 @@ def end_of(event: JobEvent) -> JobState | None:
     return ENDS.get(EventKind(event.kind)) if event.kind in set(EventKind) else None
 
 
-async def _end(queue: Queue, job_id: str, last: JobState | None = None) -> JobState | None:
-    """How the job ended; None while it has not. `last` is the end that its last event told of."""
+async def _end(queue: Queue, job_id: str) -> JobState | None:
+    """How the job ended; None while it has not."""
     job = await one_job(queue, job_id)
     if job is None:
-        return last or JobState.CANCELLED  # it is gone, and nobody else can say how it ended
+        return JobState.CANCELLED  # it is gone, and only its events can say how it ended
     return job.state if job.state in OVER else None
 
 
-async def _own_story(here: Here, queue: Queue, job: Job) -> AsyncIterator[JobEvent | None]:
-    """The job's events from its own log; None: look at the job itself."""
+async def _own_story(here: Here, queue: Queue, job: Job) -> AsyncIterator[JobEvent | JobState]:
+    """The job's events from its own log, then the state it ended in."""
     assert queue.room.story is not None
     seen = 0
     while True:
-        is_over = await _end(queue, job.id) is not None
+        end = await _end(queue, job.id)
         events = await queue.room.story(here.app.place(queue), job.id)
         for event in events[seen:]:
             yield event
         seen = len(events)
-        if is_over:
-            yield None
+        if end is not None:
+            yield end
         await asyncio.sleep(LOOK_S)
 
 
-async def _among_others(queue: Queue, job: Job) -> AsyncIterator[JobEvent | None]:
-    """The job's events among those of its queue; None: look at the job itself."""
+async def among_others(queue: Queue, job: Job) -> AsyncIterator[JobEvent | JobState]:
+    """The job's events among those of its queue, then the state it ended in."""
     after = f"{max(job.created_at - CLOCKS_APART_MS, 0)}-0"
+    last = None
     while True:
-        page = await queue.events.range(after, PAGE)
-        for event in page:
-            if event.job_id == job.id:
-                yield event
-        after = page[-1].id if page else after
-        if len(page) < PAGE:
-            break
-    yield None
-    tail = queue.events.tail(after)
-    coming = asyncio.ensure_future(anext(tail))
-    try:
-        looked = monotonic()
-        while True:
-            await asyncio.wait([coming], timeout=max(looked + DOUBT_S - monotonic(), 0))
-            if monotonic() >= looked + DOUBT_S:
-                yield None
-                looked = monotonic()
-            if not coming.done():
-                continue
-            event = coming.result()
-            coming = asyncio.ensure_future(anext(tail))
-            if event.job_id == job.id:
-                yield event
-                if end_of(event):
-                    yield None
-    finally:
-        coming.cancel()
-        await asyncio.gather(coming, return_exceptions=True)
+        # looked at before its events are read: then those of an end that was seen are among them
+        end = await _end(queue, job.id)
+        while page := await queue.events.range(after, PAGE):
+            after = page[-1].id
+            for event in page:
+                if event.job_id == job.id:
+                    yield event
+                    last = end_of(event)
+        if end is not None:
+            yield last or end
+        async with aclosing(_until_in_doubt(queue, after)) as events:  # type: ignore[type-var]
+            async for event in events:
+                after = event.id
+                if event.job_id == job.id:
+                    yield event
+                    last = end_of(event)
+                    if last is not None:
+                        break  # it may not be the last: dead jobs are put back
+
+
+async def _until_in_doubt(queue: Queue, after: str) -> AsyncIterator[JobEvent]:
+    """Events of the queue as they come, for so long as a silent job may be taken for a living one."""
+    doubt = monotonic() + DOUBT_S
+    async with aclosing(queue.events.tail(after)) as events:  # type: ignore[type-var]
+        with suppress(TimeoutError):
+            while True:
+                yield await asyncio.wait_for(anext(events), max(doubt - monotonic(), 0))
