@@ -20,6 +20,7 @@ class Fate(Enum):
     SWALLOW = "the server runs it and its reply is lost with the connection"
     CUT_REPLY = "the server runs it and the first half of its reply arrives"
     SILENCE = "the server runs it and no reply ever comes, on a connection that stays open"
+    HELD = "the server runs it, and its reply and those after it wait for `let_go`"
     LATE = "the connection breaks, and the server sees it only when the client has gone on by another"
 
 
@@ -62,6 +63,7 @@ class Proxy:
         self._rules: list[Rule] = []
         self._links: set[Link] = set()
         self._is_away = False
+        self.released = asyncio.Event()
         self.commands: list[Command] = []
         """Every command that came, in order."""
         self.port = 0
@@ -119,6 +121,10 @@ class Proxy:
     def come_back(self) -> None:
         """Accept connections again."""
         self._is_away = False
+
+    def let_go(self) -> None:
+        """Let held replies pass, and those of commands that are still to be held."""
+        self._in_loop(self.released.set)
 
     def count(self, matches: Callable[[Command], bool]) -> int:
         """How many commands that match have come."""
@@ -230,6 +236,8 @@ class Link:
                     return
                 case Doom(Fate.SILENCE):
                     continue
+                case Doom(Fate.HELD):
+                    await self._proxy.released.wait()
                 case Doom(Fate.CUT_REPLY):
                     self._writer.write(doom.cut(chunk))
                     await self._writer.drain()

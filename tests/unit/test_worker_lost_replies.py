@@ -121,6 +121,34 @@ async def test_a_trip_that_settles_and_claims_and_is_lost_does_both_once(shop, p
     assert shop.told(Happening.LOST) == shop.told(Happening.UNKNOWN) == []
 
 
+async def test_two_trips_that_are_lost_together_do_both_once(shop, proxy):
+    ends, ran = asyncio.Event(), []
+
+    @shop.handle("work")
+    async def work(job):
+        ran.append(job.data)
+        if job.data == "first":
+            await ends.wait()
+
+    async with shop.worker(concurrency=2):
+        [first] = await shop.submit("work", "first")
+        assert await becomes_true(lambda: ran and runs("BZPOPMIN")(proxy.commands[-1]))
+        held = proxy.rule(claims, Fate.HELD)
+        [second] = await shop.submit("work", "second")
+        assert await becomes_true(lambda: held.met)
+        ends.set()
+        # it is settled although the answer to the trip before it is not here
+        [job] = await shop.ended(first)
+        assert (job.state, ran) == (JobState.COMPLETED, ["first"])
+        proxy.cut()
+        [job] = await shop.ended(second)
+        assert (job.state, job.attempt, job.starts) == (JobState.COMPLETED, 1, 1)
+        assert await becomes_true(lambda: len(shop.told(Happening.SETTLED)) == 2)
+    assert ran == ["first", "second"]
+    assert shop.told(Happening.LOST) == shop.told(Happening.UNKNOWN) == []
+    assert proxy.count(ADOPT) == 1
+
+
 async def test_a_settlement_answered_only_after_its_lock_could_have_gone_is_reported_as_unknown(shop, proxy):
     @shop.handle("work")
     async def work(job):

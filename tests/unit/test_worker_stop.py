@@ -21,7 +21,7 @@ async def shop(url):
     await shop.close()
 
 
-async def test_running_jobs_end_within_the_grace_and_no_more_are_claimed(shop):
+async def test_running_jobs_end_and_the_stop_with_them_and_no_more_are_claimed(shop):
     begun, release = asyncio.Event(), asyncio.Event()
 
     @shop.handle("work")
@@ -33,11 +33,11 @@ async def test_running_jobs_end_within_the_grace_and_no_more_are_claimed(shop):
     async with shop.worker(concurrency=1) as worker:
         first, second = await shop.submit("work", 1, 2)
         await begun.wait()
-        stopping = asyncio.create_task(worker.stop(grace=10))
+        stopping = asyncio.create_task(worker.stop(grace=3600))
         await asyncio.sleep(0.1)
         assert not stopping.done()
         release.set()
-        await stopping
+        await asyncio.wait_for(stopping, 10)
     done, left = await shop.job(first), await shop.job(second)
     assert (done.state, done.result) == (JobState.COMPLETED, "done")
     assert (left.state, left.attempt) == (JobState.WAITING, 0)

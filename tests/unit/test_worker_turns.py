@@ -11,7 +11,7 @@ from corral.errors import Away, GiveBack, InvalidOptions, InvalidPayload, JobCan
 from corral.wire.bullmq.broker import SCRIPTS
 from corral.worker import Happening
 from tests.support.polling import becomes_true
-from tests.support.proxy import Proxy, runs, runs_script
+from tests.support.proxy import Fate, Proxy, runs, runs_script
 from tests.support.servers import free_port
 from tests.support.workers import AT_ONCE, Shop
 
@@ -167,6 +167,33 @@ async def test_an_idle_worker_waits_without_polling_and_starts_a_new_job_in_two_
             # the wake-up it was waiting for, and one turn that claims
             assert proxy.count(TURN) <= turns + 2
             assert took < 0.5
+        await shop.close()
+
+
+async def test_what_ends_while_the_worker_is_told_that_all_places_are_taken_makes_room_at_once(server):
+    with Proxy(server.port) as proxy, server.connect() as client:
+        shop = Shop(server.url, proxy.url)
+        end, ran = asyncio.Event(), []
+
+        @shop.handle("work")
+        async def work(job):
+            ran.append(job.data)
+            await end.wait()
+
+        await shop.operator.set_concurrency(1)
+        ids = await shop.submit("work", 1, 2)
+        async with shop.worker(concurrency=2):
+            # the first wait took the marker with it
+            assert await becomes_true(lambda: ran and proxy.count(runs("BZPOPMIN")) == 2)
+            held = proxy.rule(TURN, Fate.HELD)
+            client.zadd("bull:work:marker", {"0": 0})
+            assert await becomes_true(lambda: held.met)
+            end.set()
+            await shop.ended(ids[0])
+            # the answers that come now: every place is taken; then, the first job is settled
+            proxy.let_go()
+            assert await becomes_true(lambda: ran == [1, 2], 3)
+            await shop.ended(*ids)
         await shop.close()
 
 

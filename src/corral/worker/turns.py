@@ -27,6 +27,7 @@ from corral.worker.reports import Reports
 from corral.worker.results import NOTHING, weight
 from corral.worker.waiting import Waiter
 
+MOST_TRIPS = 2
 MOST_SETTLEMENTS = 500
 MOST_BYTES = 4 * 1024 * 1024
 """Of results and traces in one trip; the last of them may go over it."""
@@ -37,17 +38,33 @@ SLOW_S = 0.010
 SURE = 0.9
 """The part of a lock's life in which it surely still holds, whatever the clocks drift."""
 
+ROOM_MADE = (Why.MAXED, Why.LIMITED)
+"""Where no more could be claimed for one of these, a settlement may have made room."""
 STATE = (PendingChildren, FailedChildren, NoPendingChildren)
 """What a room answers when the job's children stand against this settlement."""
 GONE = (JobMissing, LockMissing, LockStolen, NotActive)
 """What a room answers when this settlement, or another attempt's, was applied before."""
 
 
-class Turns:
-    """Keeps one trip to the server under way while there is anything to settle or to claim.
+class Trip:
+    """Settlements on their way, and the claims that are to come back."""
 
-    While a trip is under way ended attempts gather; the next trip takes them all. The first to end is
-    settled at once. No more claims are held than there are slots.
+    __slots__ = ("answer", "asked", "batch", "want")
+
+    def __init__(self, batch: list[Attempt], want: int) -> None:
+        self.batch = batch
+        self.want = want
+        self.asked: Moment
+        """When it set out."""
+        self.answer: asyncio.Task[Turn]
+
+
+class Turns:
+    """Keeps trips to the server under way while there is anything to settle or to claim.
+
+    One of them claims, and takes along what has ended. What ends while it is under way follows in another
+    that only settles, so the server has the next trip when it has answered the last; what ends while both
+    are under way gathers. The first to end is settled at once. No more claims are held than there are slots.
     """
 
     def __init__(
@@ -75,14 +92,14 @@ class Turns:
         self._waiter = Waiter(broker, self._woken, delays, reports.log)
         self._wake = asyncio.Event()
         self._finished: deque[Attempt] = deque()
-        self._again: list[Attempt] = []
-        """Settlements on their way; there still after a trip that was not answered."""
+        self._under_way: deque[Trip] = deque()
+        """In the order in which they set out, and are answered."""
+        self._again: deque[Trip] = deque()
+        """Trips that were not answered: their settlements are sent again before all else."""
         self._orphans: Any = None
         """The receipt of claims whose trip was not answered."""
-        self._asked = Moment(0, 0)
+        self._asked = moment(clock)
         """When the last trip that claims set out."""
-        self._coming = 0
-        """Claims the trip under way may bring."""
         self._brought: Sequence[Claim] = ()
         """Claims of the last trip, which are begun when the next is on its way."""
         self._brought_asked = self._asked
@@ -122,48 +139,72 @@ class Turns:
 
     async def first(self) -> None:
         """The first trip, which must succeed."""
-        await self._trip(self._want(0))
+        trip = Trip([], self._want(0))
+        await self._answered(trip, await self._travel(trip))
         self._begin_brought()
 
     async def run(self) -> None:
         """Turn until claiming has stopped and everything is settled."""
         try:
-            while self._is_claiming or self.held or self._brought or self._orphans is not None:
+            while self._is_needed():
                 try:
-                    if await self._next():
-                        continue
-                    if self._brought:
-                        self._begin_brought()
-                    else:
-                        await self._idle()
+                    await self._cycle()
                 except StoreFault as fault:
-                    self._orphans = self._broker.unanswered or self._orphans
+                    await self._break_off()
                     await self._outage.stand_back(fault)
         finally:
             await self._waiter.stop()
+            for trip in self._under_way:
+                trip.answer.cancel()
 
-    async def _next(self) -> bool:
-        """Do what comes next in its order; False where there is nothing to do."""
-        if self._again:
-            await self._trip(0)
-        elif self._orphans is not None:
-            await self._take_over()
-        else:
-            batch = self._take_finished()
-            want = self._want(len(batch))
-            if not batch and (want == 0 or self._rest is not None):
-                return False
-            self._again = batch
-            await self._trip(want)
+    def _is_needed(self) -> bool:
+        return bool(self._is_claiming or self.held or self._brought or self._is_claim_coming())
+
+    def _is_claim_coming(self) -> bool:
+        return self._orphans is not None or any(trip.want for trip in self._under_way)
+
+    async def _cycle(self) -> None:
+        """Hear what came back, send what is due, begin what came; then sleep until there is more to do."""
+        self._wake.clear()
+        await self._make_good()
+        await self._hear()
+        if self._set_out():
+            await asyncio.sleep(0)  # it is sent: the server works while we begin what the last one brought
+        self._begin_brought()
+        self._watch_out()
+        if self._is_needed():
+            await self._wake.wait()
+
+    async def _hear(self) -> None:
+        """Take the answers that are here, in their order: what one claims may be in slots another frees."""
+        while self._under_way and self._under_way[0].answer.done():
+            turn = self._under_way[0].answer.result()
+            await self._answered(self._under_way.popleft(), turn)
+
+    def _set_out(self) -> bool:
+        """Send what is due; False where nothing is."""
+        if len(self._under_way) == MOST_TRIPS:
+            return False
+        batch = self._take_finished()
+        want = 0 if self._is_claim_coming() else self._want(len(batch))
+        if not batch and (want == 0 or self._rest is not None):
+            return False
+        self._under_way.append(self._sent(Trip(batch, want)))
         return True
+
+    def _sent(self, trip: Trip) -> Trip:
+        trip.answer = asyncio.create_task(self._travel(trip))
+        trip.answer.add_done_callback(lambda _: self._wake.set())
+        return trip
 
     def _free(self) -> int:
         return self._concurrency - len(self.held) - len(self._brought) - self._executor.overdue
 
     def _want(self, settling: int) -> int:
+        """How many a trip with so many settlements may claim; those on their way are settled before it."""
         if not self._is_claiming:
             return 0
-        free = self._free() + settling
+        free = self._free() + settling + sum([len(trip.batch) for trip in self._under_way])
         if self._waiter.rest is not None:
             free -= 1  # the wake-up being waited for must find a slot, or another worker should have had it
         slow = self._pace is None or self._pace > SLOW_S
@@ -171,45 +212,24 @@ class Turns:
 
     # -- one trip -----------------------------------------------------------------------------------------
 
-    async def _trip(self, want: int) -> None:
-        batch = self._again
-        asked = moment(self._clock)
-        if batch:
-            batch = await self._sure_of(batch, asked)
-        for attempt in batch:
+    async def _travel(self, trip: Trip) -> Turn:
+        trip.asked = moment(self._clock)
+        if trip.batch:
+            await self._make_sure_of(trip)
+        for attempt in trip.batch:
             attempt.sends += 1
-        if want:
-            self._asked = asked
-            self._coming = want
-        turn = await self._turn([attempt.settlement for attempt in batch], want)  # type: ignore[misc]
-        self._again = []
-        self._coming = 0
+        if trip.want:
+            self._asked = trip.asked
+        return await self._broker.turn([attempt.settlement for attempt in trip.batch], trip.want)  # type: ignore[misc]
+
+    async def _answered(self, trip: Trip, turn: Turn) -> None:
         self._outage.answered()
-        self._settled(batch, turn)
-        self._brought, self._brought_asked = turn.claims, asked
-        if not self._is_next_trip_due(turn.rest):
-            self._begin_brought()
-        if want:
+        self._settled(trip.batch, turn)
+        if trip.want:
+            self._brought, self._brought_asked = turn.claims, trip.asked
             await self._rested(turn.rest, len(turn.claims))
-
-    def _is_next_trip_due(self, rest: Rest) -> bool:
-        """Does the next trip set out at once? Then the server works while we begin what this one brought."""
-        if rest.why is not Why.SATISFIED or not self._is_claiming:
-            return False
-        return bool(self._finished) or self._free() > 0
-
-    async def _turn(self, settlements: Sequence[Settlement], want: int) -> Turn:
-        """One trip, and while it is on its way: begin what the last one brought."""
-        if not self._brought:
-            return await self._broker.turn(settlements, want)
-        trip = asyncio.create_task(self._broker.turn(settlements, want))
-        try:
-            await asyncio.sleep(0)  # it is sent
-            self._begin_brought()
-            return await trip
-        finally:
-            trip.cancel()
-            self._begin_brought()
+        elif self._rest is not None and self._rest.why in ROOM_MADE:
+            self._rest = None
 
     def _begin_brought(self) -> None:
         brought, self._brought = self._brought, ()
@@ -248,7 +268,8 @@ class Turns:
 
     def adopt(self, claims: Sequence[Claim]) -> None:
         """Execute claims that came by another way than a turn; what finds no slot is given back."""
-        fitting = max(self._free() - self._coming, 0)
+        coming = sum([trip.want for trip in self._under_way])
+        fitting = max(self._free() - coming, 0)
         now = moment(self._clock)
         self._begin(claims[:fitting], now)
         surplus = [Attempt(claim, now) for claim in claims[fitting:]]
@@ -317,15 +338,16 @@ class Turns:
 
     # -- after a gap --------------------------------------------------------------------------------------
 
-    async def _sure_of(self, batch: list[Attempt], now: Moment) -> list[Attempt]:
-        """Without those whose lock was found gone after a gap longer than it lives.
+    async def _make_sure_of(self, trip: Trip) -> None:
+        """Leave those behind whose lock was found gone after a gap longer than it lives.
 
         A stopped process or a sleeping machine cannot know what happened to its locks meanwhile.
         """
+        now = trip.asked
         wall, steady = now.wall - self._lock_ms, now.steady - self._lock_ms
-        suspects = [one for one in batch if one.sure.wall <= wall or one.sure.steady <= steady]
+        suspects = [one for one in trip.batch if one.sure.wall <= wall or one.sure.steady <= steady]
         if not suspects:
-            return batch
+            return
         extension = await self._broker.extend([attempt.claim for attempt in suspects])
         gone = set(map(id, extension.lost))
         for attempt in suspects:
@@ -335,16 +357,16 @@ class Turns:
                 self._unknown(attempt, LockMissing(attempt.claim.job.id))
             else:
                 self._lost(attempt, LockMissing(attempt.claim.job.id))
-        self._again = [attempt for attempt in batch if id(attempt.claim) not in gone]
-        return self._again
+        trip.batch = [attempt for attempt in trip.batch if id(attempt.claim) not in gone]
 
     # -- waiting ------------------------------------------------------------------------------------------
 
-    async def _idle(self) -> None:
-        self._wake.clear()
-        if self._is_claiming and self._rest is not None and self._waiter.rest is None and self._free() > 0:
+    def _watch_out(self) -> None:
+        """Wait for work where there is room for some and none was found."""
+        if self._rest is None or self._waiter.rest is not None or not self._is_claiming:
+            return
+        if not self._is_claim_coming() and self._free() > 0:
             self._waiter.start(self._rest)
-        await self._wake.wait()
 
     def _woken(self) -> None:
         self._rest = None
@@ -363,6 +385,30 @@ class Turns:
             self._reports.tell(WorkerEvent(Happening.DRAINED))
 
     # -- a lost answer --------------------------------------------------------------------------------------
+
+    async def _break_off(self) -> None:
+        """After a fault: note what was not answered."""
+        while self._under_way:
+            trip = self._under_way[0]
+            try:
+                turn = await trip.answer
+            except StoreFault:
+                trip.want = 0
+                self._again.append(trip)
+            else:
+                await self._answered(trip, turn)
+            self._under_way.popleft()
+        self._orphans = self._broker.unanswered or self._orphans
+
+    async def _make_good(self) -> None:
+        """Settle anew what was not answered, then take over what was claimed with it."""
+        while self._again:
+            trip = self._again[0]
+            if trip.batch:
+                await self._answered(trip, await self._travel(trip))
+            self._again.popleft()
+        if self._orphans is not None:
+            await self._take_over()
 
     async def _take_over(self) -> None:
         """Adopt what a trip claimed whose answer was lost."""
