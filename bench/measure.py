@@ -41,7 +41,7 @@ class Measure:
         """What to ask of a peer in one round: one order for each setting."""
         order = {"measure": self.name, "url": url, "count": self.quick_count if is_quick else self.count}
         sweep = self.quick_sweep if is_quick else self.sweep
-        return [{**order, "concurrency": setting} for setting in sweep] or [order]
+        return [{**order, "setting": setting} for setting in sweep] or [order]
 
 
 def rate(reading: Reading) -> float:

@@ -36,6 +36,6 @@ def _told(table: str, ground: Mapping[str, str], rounds: int, at: datetime) -> s
         f"{ground['server']}, Python {ground['python']}, uvloop {ground['uvloop']}, Node {ground['node']}, "
         f"bullmq {ground['bullmq']}. In brackets: how many times better than Node, "
         f"the median of what each round says. "
-        f"`@` is the concurrency a peer was best at."
+        f"`@` is what a peer was best at: the concurrency, for bulk add the jobs a call."
     )
     return f"{where}\n\n{table}\n\n![The same as bars](images/performance.png)"

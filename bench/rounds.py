@@ -57,7 +57,7 @@ def _one(peer: Peer, server: Server, order: Order, number: int) -> Entry:
     with server.connect() as client:
         client.execute_command("FLUSHALL", "SYNC")  # the next peer would pay for what is freed beside it
     reading = peer.measure(order)
-    return Entry(peer.name, order["measure"], order.get("concurrency"), number, reading)
+    return Entry(peer.name, order["measure"], order.get("setting"), number, reading)
 
 
 def _told(entry: Entry, measure: Measure) -> str:

@@ -46,15 +46,15 @@ async def timed(app: Corral, count: int, work: Work) -> dict[str, Any]:
 # -- adding -------------------------------------------------------------------------------------------------
 
 
-async def fill(app: Corral, queue: str, count: int) -> None:
+async def fill(app: Corral, queue: str, count: int, batch: int = BATCH) -> None:
     target = app.queue(queue)
-    for start in range(0, count, BATCH):
-        await target.add_many([(JOB, data(number)) for number in range(start, min(start + BATCH, count))])
+    for start in range(0, count, batch):
+        await target.add_many([(JOB, data(number)) for number in range(start, min(start + batch, count))])
 
 
 async def bulk_add(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
     await fill(app, WARM_UP, WARM_UP_JOBS)
-    return await timed(app, order["count"], lambda: fill(app, QUEUE, order["count"]))
+    return await timed(app, order["count"], lambda: fill(app, QUEUE, order["count"], order["setting"] or BATCH))
 
 
 async def one_add(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
@@ -113,8 +113,8 @@ async def work_off(
 
 
 async def processing(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
-    await work_off(app, WARM_UP, WARM_UP_JOBS, order["concurrency"])
-    return await work_off(app, QUEUE, order["count"], order["concurrency"])
+    await work_off(app, WARM_UP, WARM_UP_JOBS, order["setting"])
+    return await work_off(app, QUEUE, order["count"], order["setting"])
 
 
 async def latency(app: Corral, order: dict[str, Any]) -> dict[str, Any]:

@@ -27,8 +27,8 @@ PIPED = 5000
 
 async def claims(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
     """Fill a queue, then time so many workers until the server holds every job as completed."""
-    await _work_off(app, WARM_UP, WARM_UP_JOBS, order["concurrency"])
-    return await _work_off(app, QUEUE, order["count"], order["concurrency"])
+    await _work_off(app, WARM_UP, WARM_UP_JOBS, order["setting"])
+    return await _work_off(app, QUEUE, order["count"], order["setting"])
 
 
 async def _work_off(app: Corral, queue: str, count: int, workers: int) -> dict[str, Any]:

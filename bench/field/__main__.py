@@ -76,7 +76,7 @@ def _orders(measure: str, url: str, number: int) -> list[Asked]:
     node, *_, ours = peers()
     for name, peer in (("Corral", ours), (node.name, node)):
         for setting in OUR_SETTINGS if measure == "processing" else (None,):
-            order = {"measure": measure, "url": url, "count": OUR_JOBS, "concurrency": setting}
+            order = {"measure": measure, "url": url, "count": OUR_JOBS, "setting": setting}
             everyone.append((name, setting, order, peer))
     for one in FIELD:
         is_processing = measure == "processing"

@@ -35,10 +35,10 @@ async function timed(queue, count, work) {
   return { count, seconds, own_cpu_s: (user + system) / 1e6, server_cpu_s: (await serverCpu(queue)) - server };
 }
 
-async function fill(queue, count) {
-  for (let start = 0; start < count; start += BATCH) {
+async function fill(queue, count, batch = BATCH) {
+  for (let start = 0; start < count; start += batch) {
     const jobs = [];
-    for (let number = start; number < Math.min(start + BATCH, count); number++) {
+    for (let number = start; number < Math.min(start + batch, count); number++) {
       jobs.push({ name: JOB, data: data(number), opts: OPTIONS });
     }
     await queue.addBulk(jobs);
@@ -89,17 +89,17 @@ async function latency(queue, connection, count) {
 }
 
 const MEASURES = {
-  bulk_add: async (queue, warm, connection, { count }) => {
+  bulk_add: async (queue, warm, connection, { count, setting }) => {
     await fill(warm, WARM_UP_JOBS);
-    return timed(queue, count, () => fill(queue, count));
+    return timed(queue, count, () => fill(queue, count, setting || BATCH));
   },
   one_add: async (queue, warm, connection, { count }) => {
     await addOneByOne(warm, WARM_UP_JOBS / 4);
     return timed(queue, count, () => addOneByOne(queue, count));
   },
-  processing: async (queue, warm, connection, { count, concurrency }) => {
-    await workOff(warm, connection, WARM_UP_JOBS, concurrency);
-    return workOff(queue, connection, count, concurrency);
+  processing: async (queue, warm, connection, { count, setting }) => {
+    await workOff(warm, connection, WARM_UP_JOBS, setting);
+    return workOff(queue, connection, count, setting);
   },
   latency: (queue, warm, connection, { count }) => latency(queue, connection, count),
 };

@@ -24,6 +24,10 @@ CHECKED_TOGETHER = 10_000
 """So many jobs of a generator are checked before the first of them is written; of a list, all."""
 
 
+class _Draft(Job, frozen=True, gc=False):
+    """A job of a list on its way in: nobody else gets hold of it, so the collector need not look at it."""
+
+
 class Queue:
     """One queue of one room.
 
@@ -87,7 +91,7 @@ class Queue:
                 name, data = job
                 if name is not known:
                     known = name = naming.check_job_name(name)
-                return Job(
+                return _Draft(
                     name=name,
                     data={} if data is None else data,
                     queue=queue,

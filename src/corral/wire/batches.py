@@ -1,7 +1,9 @@
 """Long lists in batches of bounded cost, each sent while the server still works on the one before."""
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, TypeVar
 
 Batch = TypeVar("Batch")
@@ -20,14 +22,13 @@ def cuts(sizes: Sequence[int]) -> Iterator[slice]:
     >>> [["a", "b"][cut] for cut in cuts([MOST_BYTES, 1])]
     [['a'], ['b']]
     """
-    start = size = 0
-    for place, length in enumerate(sizes):
-        if place > start and (size + length > MOST_BYTES or place - start == MOST_ROWS):
-            yield slice(start, place)
-            start, size = place, 0
-        size += length
-    if start < len(sizes):
-        yield slice(start, len(sizes))
+    totals = [0, *accumulate(sizes)]
+    start = 0
+    while start < len(sizes):
+        fitting = bisect_right(totals, totals[start] + MOST_BYTES) - 1
+        end = min(max(fitting, start + 1), start + MOST_ROWS, len(sizes))
+        yield slice(start, end)
+        start = end
 
 
 async def overlapped(

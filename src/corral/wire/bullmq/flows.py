@@ -14,7 +14,7 @@ from corral.store.connect import Store
 from corral.wire.bullmq.bound import SCRIPTS
 from corral.wire.bullmq.inspector import BullmqInspector
 from corral.wire.bullmq.keys import Keys
-from corral.wire.bullmq.submitting import Row, Rows, batches, decode_id, encode_node, submit_args
+from corral.wire.bullmq.submitting import Row, Rows, batches, decode_ids, encode_node, submit_args
 from corral.wire.place import Place
 
 DEPTH = 10
@@ -84,8 +84,9 @@ class BullmqFlows:
             for batch in batches(Rows.of(node.row for node in run))
         ]
         answers = await self._store.run_together(SCRIPTS["submit"], calls)
-        for node, answer in zip(nodes, chain.from_iterable(answers), strict=True):
-            node.answer = decode_id(answer, node.row[0])
+        ids = decode_ids(chain.from_iterable(answers), [node.row[0] for node in nodes])
+        for node, answer in zip(nodes, ids, strict=True):
+            node.answer = answer
         _raise_refused(nodes)
         return _trees(nodes)
 

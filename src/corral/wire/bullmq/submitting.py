@@ -54,10 +54,12 @@ def _sealer(jobs: Sequence[Job], data: Sequence[bytes]) -> Callable[[int], Envel
     shared: JobOptions | None = None
     created_at = 0
     opts = b""
+    most = 0
+    """How many bytes of data fit beside these options."""
     envelopes: dict[str, Envelope] = {}
 
     def seal(place: int) -> Envelope:
-        nonlocal shared, created_at, opts, envelopes
+        nonlocal shared, created_at, opts, most, envelopes
         job = jobs[place]
         options = job.options
         # the usual case first: this runs once for every job
@@ -65,10 +67,12 @@ def _sealer(jobs: Sequence[Job], data: Sequence[bytes]) -> Callable[[int], Envel
             return _seal(job, data[place])
         if options is not shared or job.created_at != created_at:
             shared, created_at, opts, envelopes = options, job.created_at, _write_options(options, ""), {}
+            most = payload.LIMIT_BYTES - len(opts)
         envelope = envelopes.get(job.name)
         if envelope is None:
             envelope = envelopes[job.name] = _envelope(job, opts)
-        payload.check_size(data[place], opts)
+        if len(data[place]) > most:
+            payload.check_size(data[place], opts)
         return envelope
 
     return seal
@@ -125,7 +129,7 @@ async def submit_rows(store: Store, keys: Keys, rows: Rows) -> list[str | Refuse
 
     async def send(batch: Rows) -> list[str | Refused]:
         found = await store.run(SCRIPTS["submit"], keys.fixed, submit_args(batch))
-        return [decode_id(*told) for told in zip(found, batch.envelopes, strict=True)]
+        return decode_ids(found, batch.envelopes)
 
     return list(chain.from_iterable(await overlapped(batches(rows), send)))
 
@@ -147,12 +151,13 @@ def submit_args(rows: Rows) -> tuple[bytes, bytes, int | str]:
             last, place = envelope, places.setdefault(envelope, len(places) + 1)
         which.append(place)
     envelopes = list(places)
-    has_parents = any(len(envelope) > PLAIN and envelope[8] for envelope in envelopes)
-    return pack(envelopes), pack((rows.data, which)), 1 if has_parents else ""
+    is_bound = any(len(envelope) > PLAIN for envelope in envelopes)
+    return pack(envelopes), pack((rows.data, which)), 1 if is_bound else ""
 
 
-def decode_id(answer: bytes | int, envelope: Envelope) -> str | Refused:
-    """What the submit script answered for a job: its id, or why it was refused."""
-    if isinstance(answer, int):
-        return refusal(answer, envelope[0], envelope[8][0])
-    return answer.decode()
+def decode_ids(answers: Iterable[bytes | int], envelopes: Iterable[Envelope]) -> list[str | Refused]:
+    """What the submit script answered for each job: its id, or why it was refused."""
+    return [
+        refusal(answer, envelope[0], envelope[8][0]) if isinstance(answer, int) else answer.decode()
+        for answer, envelope in zip(answers, envelopes, strict=True)
+    ]

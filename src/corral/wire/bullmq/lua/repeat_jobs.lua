@@ -4,7 +4,7 @@
 --          (parts/adding)
 -- Returns  [id or "", …]: "" where no such repeatable is there any more
 -- use adding
-local add, close = adding(queue_state(), false)
+local add, close = adding(queue_state())
 local ids = {}
 for i, given in ipairs(cmsgpack.unpack(ARGV[1])) do
   ids[i] = ""
@@ -13,7 +13,7 @@ for i, given in ipairs(cmsgpack.unpack(ARGV[1])) do
     if call("ZSCORE", REPEAT, key) then
       call("ZADD", REPEAT, given[1], key)
       envelope[11] = key
-      ids[i] = add(i, envelope, data)
+      ids[i] = add(envelope, data)
       break
     end
   end

@@ -4,22 +4,14 @@
 --  and, only of jobs that are bound to others,
 --  deduplication [text, ttl ms or false, extends, replaces] or false,
 --  parent [key, link as JSON, prefix of its queue, id] or false, is a parent itself, repeat key or false]
--- use queue
+-- use placing
 -- use deduplication
 -- use family
 
--- The words for one batch; `number` is the last id given out before it, or false where each asks for its own.
-local function adding(state, number)
-  local blocked = is_blocked(state)
-  local front, back = {}, {}
-  local claimable, is_used = false, false
-
-  -- the two ends of the list do not meet, so each end takes its jobs in one call
-  local function push()
-    if #back > 0 then call("LPUSH", state.target, unpack(back)) end
-    if #front > 0 then call("RPUSH", state.target, unpack(front)) end
-    front, back = {}, {}
-  end
+-- The words for one batch.
+local function adding(state)
+  local place, push, close_places = placing(state)
+  local is_used = false
 
   -- A job that is there already gets this parent; its id, or the code that says why not.
   local function bind(id, job, parent, at)
@@ -39,54 +31,35 @@ local function adding(state, number)
   end
 
   local function store(envelope, data, id, job)
-    local name = envelope[2]
-    if envelope[8] == nil then
-      call("HSET", job, "name", name, "data", data, "opts", envelope[3], "timestamp", envelope[4],
-           "delay", envelope[5], "priority", envelope[6])
-    else
-      local duplicates, parent, repeats = envelope[8], envelope[9], envelope[11]
-      local bonds = {}
-      if duplicates then bonds = {"deid", duplicates[1]} end
-      if parent then
-        bonds[#bonds + 1], bonds[#bonds + 2] = "parentKey", parent[1]
-        bonds[#bonds + 1], bonds[#bonds + 2] = "parent", parent[2]
-        call("SADD", parent[1] .. ":dependencies", job)
-      end
-      if repeats then bonds[#bonds + 1], bonds[#bonds + 2] = "rjk", repeats end
-      call("HSET", job, "name", name, "data", data, "opts", envelope[3], "timestamp", envelope[4],
-           "delay", envelope[5], "priority", envelope[6], unpack(bonds))
+    local name, duplicates, parent, repeats = envelope[2], envelope[8], envelope[9], envelope[11]
+    local bonds = {}
+    if duplicates then bonds = {"deid", duplicates[1]} end
+    if parent then
+      bonds[#bonds + 1], bonds[#bonds + 2] = "parentKey", parent[1]
+      bonds[#bonds + 1], bonds[#bonds + 2] = "parent", parent[2]
+      call("SADD", parent[1] .. ":dependencies", job)
     end
+    if repeats then bonds[#bonds + 1], bonds[#bonds + 2] = "rjk", repeats end
+    call("HSET", job, "name", name, "data", data, "opts", envelope[3], "timestamp", envelope[4],
+         "delay", envelope[5], "priority", envelope[6], unpack(bonds))
     call("XADD", EVENTS, "*", "event", "added", "jobId", id, "name", name)
   end
 
   local function queue(envelope, id)
-    local delay, priority = envelope[5], envelope[6]
     if envelope[10] then
       call("ZADD", WAITING_CHILDREN, envelope[4], id)
       call("XADD", EVENTS, "*", "event", "waiting-children", "jobId", id)
-      return
-    end
-    if delay > 0 then
-      delay_job(id, envelope[4] + delay)
-      return
-    end
-    claimable = true
-    if priority > 0 then
-      call("ZADD", PRIORITIZED, priority_score(priority), id)
-    elseif envelope[7] then
-      front[#front + 1] = id
     else
-      back[#back + 1] = id
+      place(id, envelope)
     end
-    call("XADD", EVENTS, "*", "event", "waiting", "jobId", id)
   end
 
-  local function add(i, envelope, data)
+  local function add(envelope, data)
     local id, parent = envelope[1], envelope[9]
     local given = id ~= ""
     if parent and call("EXISTS", parent[1]) == 0 then return -5 end
     is_used = true
-    local count = number and number + i or call("INCR", ID)
+    local count = call("INCR", ID) -- a job that is refused for its parent takes no number
     if not given then id = string.format("%d", count) end
     local job = PREFIX .. id
     if given and call("EXISTS", job) == 1 then
@@ -101,11 +74,8 @@ local function adding(state, number)
     return id
   end
 
-  -- All have been added: let them be seen.
   local function close()
-    push()
-    if claimable then wake(blocked) end
-    if is_used then call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state)) end
+    if is_used then close_places() end
   end
 
   return add, close
