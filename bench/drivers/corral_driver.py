@@ -54,7 +54,8 @@ async def fill(app: Corral, queue: str, count: int, batch: int = BATCH) -> None:
 
 async def bulk_add(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
     await fill(app, WARM_UP, WARM_UP_JOBS)
-    return await timed(app, order["count"], lambda: fill(app, QUEUE, order["count"], order["setting"] or BATCH))
+    count, batch = order["count"], order["setting"] or BATCH
+    return await timed(app, count, lambda: fill(app, QUEUE, count, batch))
 
 
 async def one_add(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
