@@ -307,6 +307,31 @@ async def test_settling_after_a_lost_trip_does_not_forget_what_it_may_have_claim
     assert [found.job.id for found in adopted] == [second]
 
 
+async def test_a_trip_that_only_settles_may_be_under_way_beside_one_that_claims(house: House):
+    broker = house.broker()
+    ids = await broker.submit([house.job({"n": n}) for n in range(3)])
+    first = await claim_one(broker)
+    claiming, settling = await asyncio.gather(broker.turn([], 1), broker.turn([settle(first)], 0))
+    [second] = claiming.claims
+    assert (second.job.id, settling.verdicts, broker.unanswered) == (ids[1], [None], None)
+
+    real_run, store = house.store.run, house.store
+
+    async def run_and_lose(*args, **kwargs):
+        await real_run(*args, **kwargs)
+        raise ConnectionError("the answer was lost")
+
+    store.run = run_and_lose
+    lost = await asyncio.gather(broker.turn([], 1), broker.turn([settle(second)], 0), return_exceptions=True)
+    store.run = real_run
+    assert list(map(type, lost)) == [ConnectionError, ConnectionError]
+    [verdict] = (await broker.turn([settle(second)], 0)).verdicts
+    assert isinstance(verdict, SettleError), "the lost trip settled it"
+    [adopted] = (await broker.recover(owner=broker.unanswered)).claims
+    assert (adopted.job.id, broker.unanswered) == (ids[2], None)
+    assert (await broker.turn([settle(adopted)], 0)).verdicts == [None]
+
+
 async def test_a_lost_trip_that_claimed_nothing_leaves_nothing_to_adopt(house: House):
     broker = house.broker()
     await broker.submit([house.job()])

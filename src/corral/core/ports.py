@@ -98,6 +98,7 @@ class Broker(Protocol):
         """Settle what ended, then claim up to `want` jobs, in one round trip.
 
         A lost answer raises `Away`; the receipt it may have claimed under is then in `unanswered`.
+        A turn that only settles may be under way beside one that claims, but never two that claim.
         """
 
     async def wait(self, rest: Rest) -> None:
