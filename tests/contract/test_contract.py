@@ -370,6 +370,24 @@ async def test_a_lost_trip_that_arrives_after_its_recovery_claims_nothing(house:
     assert [claim.job.id for claim in (await broker.turn([], 1)).claims] == ids
 
 
+async def test_a_job_that_moves_while_it_is_counted_is_counted_once(house: House):
+    broker = house.broker()
+    await broker.submit([house.job()])
+
+    async def move():
+        while True:
+            claim = await claim_one(broker)
+            await broker.extend([claim])  # three steps, which are not in step with those of counting
+            await broker.turn([settle(claim, Released())], 0)
+
+    moving = asyncio.create_task(move())
+    for _ in range(100):
+        counts = await house.inspector.counts()
+        assert counts.get(JobState.WAITING, 0) + counts.get(JobState.ACTIVE, 0) == 1
+    assert not moving.done(), moving
+    moving.cancel()
+
+
 async def test_the_reporter_writes_only_while_the_claim_is_held(house: House):
     broker, reporter = house.broker(), house.reporter()
     await broker.submit([house.job()])

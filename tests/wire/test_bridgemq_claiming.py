@@ -160,6 +160,34 @@ async def test_what_comes_to_fit_in_front_of_the_cursor_goes_before_what_lies_be
     assert [(await calls_until_claimed(broker))[1] for _ in range(2)] == ["locked", "last"]
 
 
+async def test_what_comes_in_place_of_jobs_that_others_took_is_looked_at(yard: Yard):
+    ours, theirs = yard.broker("ours"), yard.broker("theirs")
+    await theirs.submit([yard.job(id="a", target={"server": "nobody"})])
+    assert (await ours.turn([], 1)).claims == []
+    others = [yard.job(id="b", target={"server": "nobody"}), yard.job(id="c", target={"server": "theirs"})]
+    await theirs.submit(others)
+    assert (await ours.turn([], 1)).claims == []
+    assert (await yard.claim(theirs)).job.id == "c"
+    await theirs.submit([yard.job(id="d")])
+    # it lies where c was when the search had passed that
+    assert (await yard.claim(ours)).job.id == "d"
+
+
+async def test_a_search_goes_on_where_the_head_has_grown_beyond_it(yard: Yard):
+    ours, theirs = yard.broker("ours"), yard.broker("theirs")
+    for job_id in ("a", "b"):
+        await theirs.submit([yard.job(id=job_id, target={"server": "theirs"})])
+        assert (await ours.turn([], 1)).claims == []
+    assert (await yard.claim(theirs)).job.id == "a"
+    await theirs.submit([yard.job(id=job_id) for job_id in ("c", "d", "e")])
+    assert [claim.job.id for claim in (await ours.turn([], 3)).claims] == ["c", "d", "e"]
+    await theirs.submit([yard.job(id="f")])
+    assert (await yard.claim(ours)).job.id == "f"
+    assert (await ours.turn([], 1)).claims == []
+    await theirs.submit([yard.job(id="g")])
+    assert (await yard.claim(ours)).job.id == "g"
+
+
 # -- bounds -----------------------------------------------------------------------------------------------
 
 

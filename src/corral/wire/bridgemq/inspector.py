@@ -68,10 +68,12 @@ class BridgemqInspector:
         )
         is_alone = set(known) <= {self._place.queue.encode()}
         lists = {"waiting": waiting, "delayed": delayed, "active": active, "deadletter": dead}
-        counted = {
-            name: length if is_alone and length > COUNTED else await self._count(name)
-            for name, length in lists.items()
-        }
+        counted = {name: length for name, length in lists.items() if is_alone and length > COUNTED}
+        names = [name for name in lists if name not in counted]
+        # the first pages show one moment: of a short queue no job is missed because it moves meanwhile
+        pages = await self._store.run_together(SCRIPTS["count"], [self._page(name, b"0") for name in names])
+        for name, (count, following) in zip(names, pages, strict=True):
+            counted[name] = count + await self._count(name, following)
         return {
             JobState.WAITING: counted["waiting"],
             JobState.DELAYED: counted["delayed"],
@@ -80,16 +82,15 @@ class BridgemqInspector:
             JobState.DEAD: counted["deadletter"],
         }
 
-    async def _count(self, name: str) -> int:
+    def _page(self, name: str, page: bytes) -> tuple[Sequence[Any], Sequence[Any]]:
+        return self._keys.fixed, (*self._head(), self._place.queue, name, page, PAGE)
+
+    async def _count(self, name: str, page: bytes) -> int:
         total = 0
-        page = b"0"
-        while True:
-            count, page = await self._store.run(
-                SCRIPTS["count"], self._keys.fixed, (*self._head(), self._place.queue, name, page, PAGE)
-            )
-            total += int(count)
-            if page == b"0":
-                return total
+        while page != b"0":
+            count, page = await self._store.run(SCRIPTS["count"], *self._page(name, page))
+            total += count
+        return total
 
     async def gauges(self) -> list[Gauge]:
         """The document's monitoring keys, of the whole namespace."""

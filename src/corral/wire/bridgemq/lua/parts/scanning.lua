@@ -14,13 +14,17 @@ local function fresh()
   return {0, {}, 0, "", {}, 0, 0}
 end
 
--- How far everything has moved since: 0 or less, or nil where that cannot be told (or jobs came in front).
-local function drift(seen)
-  for _, mark in ipairs(seen) do
+-- Where the last of those seen is that is still there, no further back than it was; the marks up to it, as they
+-- hold now. nil where none is, or jobs came in front of it.
+local function last_seen(marks)
+  for rank, mark in ipairs(marks) do
     local id, index = mark[1], mark[2]
-    if call("LINDEX", WAITING, index) == id then return 0 end
-    local found = call("LPOS", WAITING, id, "MAXLEN", index + 1)
-    if found then return found - index end
+    local found = call("LINDEX", WAITING, index) == id and index or call("LPOS", WAITING, id, "MAXLEN", index + 1)
+    if found then
+      local left = {}
+      for i = rank, #marks do left[#left + 1] = {marks[i][1], math.max(marks[i][2] + found - index, 0)} end
+      return found, left
+    end
   end
   return nil
 end
@@ -39,10 +43,10 @@ local function restore(packed)
   if cursor[6] > 0 and tonumber(NOW) >= cursor[6] then return fresh() end
   if cursor[7] > CALLS_AT_END or is_free_again(cursor[5]) then return fresh() end
   if cursor[1] > 0 then
-    local moved = drift(cursor[2])
-    if not moved then return fresh() end
-    cursor[1] = cursor[1] + moved
-    for _, mark in ipairs(cursor[2]) do mark[2] = mark[2] + moved end
+    local found, marks = last_seen(cursor[2])
+    if not found then return fresh() end
+    -- where jobs behind it are gone, what came in their place was not looked at
+    cursor[1], cursor[2] = found + 1, marks
   end
   return cursor
 end
@@ -166,8 +170,12 @@ local function look_at_head(search)
   if #gone > 0 then
     call("LTRIM", WAITING, looked, -1)
     push_front(kept)
-    cursor[1] = math.max(cursor[1] - #gone, 0)
-    for _, mark in ipairs(cursor[2]) do mark[2] = mark[2] - #gone end
+    -- only what lies behind all that was looked at has moved by as many as went
+    local marks = {}
+    for _, mark in ipairs(cursor[2]) do
+      if mark[2] >= looked then marks[#marks + 1] = {mark[1], mark[2] - #gone} end
+    end
+    cursor[1], cursor[2] = cursor[1] > looked and cursor[1] - #gone or 0, marks
   end
   cursor[3] = #kept
   cursor[4] = redis.sha1hex(table.concat(kept, " "))
