@@ -84,5 +84,10 @@ class StoreOfTheLoop(Store):
     async def run(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> Any:
         return await self._find().run(script, keys, args)
 
+    async def run_together(
+        self, script: Script, calls: Sequence[tuple[Sequence[Any], Sequence[Any]]]
+    ) -> list[Any]:
+        return await self._find().run_together(script, calls)
+
     async def close(self) -> None:
         await self._find().close()

@@ -6,25 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from corral.core.job import Claim
-from corral.core.outcome import Outcome, Released, RetryPolicy, Settlement, decide
+from corral.core.outcome import Released, RetryPolicy, Settlement
 from corral.core.ports import Broker, Rest, Turn, Why
-from corral.errors import (
-    FailedChildren,
-    JobMissing,
-    LockMissing,
-    LockStolen,
-    NoPendingChildren,
-    NotActive,
-    PendingChildren,
-    SettleError,
-    StoreFault,
-)
+from corral.errors import LockMissing, StoreFault
 from corral.worker.attempt import Attempt, Moment, moment
 from corral.worker.events import Happening, WorkerEvent
 from corral.worker.executor import Executor
 from corral.worker.outage import Outage
 from corral.worker.reports import Reports
 from corral.worker.results import NOTHING, weight
+from corral.worker.verdicts import Verdicts
 from corral.worker.waiting import Waiter
 
 MOST_TRIPS = 2
@@ -35,15 +26,8 @@ MOST_CLAIMS = 500
 MOST_SLOW_CLAIMS = 32
 """A worker with slow handlers takes no more in one trip, so that its neighbours find some too."""
 SLOW_S = 0.010
-SURE = 0.9
-"""The part of a lock's life in which it surely still holds, whatever the clocks drift."""
-
 ROOM_MADE = (Why.MAXED, Why.LIMITED)
 """Where no more could be claimed for one of these, a settlement may have made room."""
-STATE = (PendingChildren, FailedChildren, NoPendingChildren)
-"""What a room answers when the job's children stand against this settlement."""
-GONE = (JobMissing, LockMissing, LockStolen, NotActive)
-"""What a room answers when this settlement, or another attempt's, was applied before."""
 
 
 class Trip:
@@ -84,10 +68,17 @@ class Turns:
         self._executor: Executor
         self._broker = broker
         self._concurrency = concurrency
-        self._lock_ms = lock_ms
-        self._policy = policy
         self._clock = clock
         self._reports = reports
+        self._verdicts = Verdicts(
+            self.held,
+            broker=broker,
+            lock_ms=lock_ms,
+            policy=policy,
+            clock=clock,
+            reports=reports,
+            ended=self.ended,
+        )
         self._outage = Outage(delays, max_tries, reports)
         self._waiter = Waiter(broker, self._woken, delays, reports.log)
         self._wake = asyncio.Event()
@@ -215,7 +206,7 @@ class Turns:
     async def _travel(self, trip: Trip) -> Turn:
         trip.asked = moment(self._clock)
         if trip.batch:
-            await self._make_sure_of(trip)
+            trip.batch = await self._verdicts.still_ours(trip.batch, trip.asked)
         for attempt in trip.batch:
             attempt.sends += 1
         if trip.want:
@@ -224,12 +215,27 @@ class Turns:
 
     async def _answered(self, trip: Trip, turn: Turn) -> None:
         self._outage.answered()
-        self._settled(trip.batch, turn)
+        self._settled(trip, turn)
         if trip.want:
             self._brought, self._brought_asked = turn.claims, trip.asked
             await self._rested(turn.rest, len(turn.claims))
         elif self._rest is not None and self._rest.why in ROOM_MADE:
             self._rest = None
+
+    def _settled(self, trip: Trip, turn: Turn) -> None:
+        batch = self._verdicts.applied(trip.batch, turn.verdicts)
+        for attempt in batch:
+            del self.held[attempt]
+            attempt.settled = True
+        seconds = [attempt.seconds for attempt in batch if attempt.context is not None]
+        outcomes = Counter([type(attempt.settlement.outcome) for attempt in batch])  # type: ignore[union-attr]
+        if seconds:
+            mean = sum(seconds) / len(seconds)
+            self._pace = mean if self._pace is None else self._pace + (mean - self._pace) / 4
+        self._reports.metrics.turn(outcomes, seconds, len(self.held) + len(turn.claims))
+        if self._reports.listens:
+            for attempt in batch:
+                self._reports.tell(WorkerEvent(Happening.SETTLED, attempt.claim, attempt.settlement.outcome))  # type: ignore[union-attr]
 
     def _begin_brought(self) -> None:
         brought, self._brought = self._brought, ()
@@ -276,89 +282,6 @@ class Turns:
         self.held.update(dict.fromkeys(surplus))
         self._release(surplus)
 
-    # -- verdicts -----------------------------------------------------------------------------------------
-
-    def _settled(self, batch: Sequence[Attempt], turn: Turn) -> None:
-        if any(turn.verdicts):
-            batch = self._judged(batch, turn.verdicts)
-        for attempt in batch:
-            del self.held[attempt]
-            attempt.settled = True
-        seconds = [attempt.seconds for attempt in batch if attempt.context is not None]
-        outcomes = Counter([type(attempt.settlement.outcome) for attempt in batch])  # type: ignore[union-attr]
-        if seconds:
-            mean = sum(seconds) / len(seconds)
-            self._pace = mean if self._pace is None else self._pace + (mean - self._pace) / 4
-        self._reports.metrics.turn(outcomes, seconds, len(self.held) + len(turn.claims))
-        if self._reports.listens:
-            for attempt in batch:
-                self._reports.tell(WorkerEvent(Happening.SETTLED, attempt.claim, attempt.settlement.outcome))  # type: ignore[union-attr]
-
-    def _judged(
-        self, batch: Sequence[Attempt], verdicts: Sequence[SettleError | None]
-    ) -> list[Attempt]:
-        """What was applied; the rest is reported, or gets another settlement."""
-        applied = []
-        now = moment(self._clock)
-        for attempt, verdict in zip(batch, verdicts, strict=True):
-            if verdict is None:
-                applied.append(attempt)
-            elif isinstance(verdict, STATE) and not attempt.mended:
-                self._mend(attempt, verdict)
-            elif attempt.sends > 1 and isinstance(verdict, GONE):
-                if now.since(attempt.sure) < self._lock_ms * SURE:
-                    applied.append(attempt)  # nobody else can have had it: the unanswered trip did it
-                else:
-                    self._unknown(attempt, verdict)
-            else:
-                self._lost(attempt, verdict)
-        return applied
-
-    def _mend(self, attempt: Attempt, verdict: SettleError) -> None:
-        """The state of the job refuses this outcome, not its lock: another is put in its place.
-
-        A job that has no child to wait for runs again at once, as if the last had just ended; one whose
-        children are in the way of its end fails with that as the reason.
-        """
-        attempt.mended = True
-        attempt.sends = 0
-        outcome: Outcome = Released()
-        if not isinstance(verdict, NoPendingChildren):
-            outcome = decide(attempt.claim.job, verdict, "", self._policy)
-        attempt.settlement = Settlement(attempt.claim, outcome, self._clock())
-        self.ended(attempt)
-
-    def _lost(self, attempt: Attempt, why: BaseException) -> None:
-        del self.held[attempt]
-        self._reports.lost(attempt, why)
-
-    def _unknown(self, attempt: Attempt, why: BaseException) -> None:
-        del self.held[attempt]
-        self._reports.unknown(attempt, why)
-
-    # -- after a gap --------------------------------------------------------------------------------------
-
-    async def _make_sure_of(self, trip: Trip) -> None:
-        """Leave those behind whose lock was found gone after a gap longer than it lives.
-
-        A stopped process or a sleeping machine cannot know what happened to its locks meanwhile.
-        """
-        now = trip.asked
-        wall, steady = now.wall - self._lock_ms, now.steady - self._lock_ms
-        suspects = [one for one in trip.batch if one.sure.wall <= wall or one.sure.steady <= steady]
-        if not suspects:
-            return
-        extension = await self._broker.extend([attempt.claim for attempt in suspects])
-        gone = set(map(id, extension.lost))
-        for attempt in suspects:
-            if id(attempt.claim) not in gone:
-                attempt.sure = now
-            elif attempt.sends:
-                self._unknown(attempt, LockMissing(attempt.claim.job.id))
-            else:
-                self._lost(attempt, LockMissing(attempt.claim.job.id))
-        trip.batch = [attempt for attempt in trip.batch if id(attempt.claim) not in gone]
-
     # -- waiting ------------------------------------------------------------------------------------------
 
     def _watch_out(self) -> None:
@@ -399,6 +322,7 @@ class Turns:
                 await self._answered(trip, turn)
             self._under_way.popleft()
         self._orphans = self._broker.unanswered or self._orphans
+        self._begin_brought()
 
     async def _make_good(self) -> None:
         """Settle anew what was not answered, then take over what was claimed with it."""
@@ -431,4 +355,5 @@ class Turns:
     def give_up(self) -> None:
         """Nothing more can be settled: say so for each claim that is left; their locks run out."""
         for attempt in list(self.held):
-            self._unknown(attempt, LockMissing(attempt.claim.job.id, "not settled before the worker ended"))
+            why = LockMissing(attempt.claim.job.id, "not settled before the worker ended")
+            self._verdicts.unknown(attempt, why)
