@@ -11,7 +11,8 @@ const connection = { host: url.hostname, port: Number(url.port || 6379) };
 
 async function main() {
   const queue = new Queue("greetings", { connection });
-  const events = new QueueEvents("greetings", { connection });
+  // from the first event that is kept: a job may end before we begin to listen
+  const events = new QueueEvents("greetings", { connection, lastEventId: "0" });
   await events.waitUntilReady();
 
   const names = ["Ada", "Grace", "Barbara"];

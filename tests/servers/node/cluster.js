@@ -12,7 +12,8 @@ const connect = () => {
 
 async function main() {
   const queue = new Queue("{orders}", { connection: connect() });
-  const events = new QueueEvents("{orders}", { connection: connect() });
+  // from the first event on: a job may end before the first XREAD for what comes is sent
+  const events = new QueueEvents("{orders}", { connection: connect(), lastEventId: "0" });
   await events.waitUntilReady();
   const jobs = await queue.addBulk([0, 1, 2, 3, 4].map((number) => ({ name: "pack", data: { number } })));
   const packed = await Promise.all(jobs.map((job) => job.waitUntilFinished(events, 30000)));
