@@ -18,6 +18,7 @@ setup: .make/python .make/node .make/redis .make/java .make/chromium .make/offic
 
 check: .make/python
 	$(BIN)/ruff check
+	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q tests/unit/test_public_names.py

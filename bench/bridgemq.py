@@ -1,7 +1,7 @@
-"""The BridgeMQ room: `python -m bench.bridgemq [--quick] [--rounds N]`.
+"""The BridgeMQ protocol: `python -m bench.bridgemq [--quick] [--rounds N]`.
 
-Claims a second by 1, 4 and 16 workers of one process beside the BullMQ room; and 100,000 waiting jobs of 1 KB
-of which one in 10,000 fits the worker: calls needed, and the server's time a call.
+Claims a second by 1, 4 and 16 workers of one process beside the bullmq protocol; and 100,000 waiting jobs
+of 1 KB of which one in 10,000 fits the worker: calls needed, and the server's time a call.
 """
 
 import argparse
@@ -59,12 +59,12 @@ LONG_LIST = Measure(
 AIMS = {"calls to a match, at most": MOST_CALLS, "server's time a call": LONGEST_MS}
 
 
-def room(name: str) -> Peer:
-    return ProcessPeer(f"room {name}", [sys.executable, "-m", "bench.drivers.rooms_driver", name])
+def protocol(name: str) -> Peer:
+    return ProcessPeer(f"protocol {name}", [sys.executable, "-m", "bench.drivers.protocols_driver", name])
 
 
 def claims_table(entries: Sequence[Entry], peers: Sequence[str]) -> Table:
-    """Every figure at each number of workers, the rooms side by side."""
+    """Every figure at each number of workers, the protocols side by side."""
     table = Table("workers", "figure", "unit", *peers)
     for figure in CLAIMS.figures:
         medians = [
@@ -90,7 +90,7 @@ def long_list_table(entries: Sequence[Entry]) -> Table:
 
 def main() -> None:
     """Measure, print and keep every reading."""
-    parser = argparse.ArgumentParser(prog="python -m bench.bridgemq", description="The BridgeMQ room.")
+    parser = argparse.ArgumentParser(prog="python -m bench.bridgemq", description="The BridgeMQ protocol.")
     parser.add_argument("--quick", action="store_true", help="few jobs and one round: does it run at all?")
     parser.add_argument("--rounds", type=int, default=3, help="rounds to take the median of (3)")
     asked = parser.parse_args()
@@ -98,7 +98,7 @@ def main() -> None:
     console = Console()
     ground = rounds.ground()
     console.print(", ".join(f"{what} {which}" for what, which in ground.items()), style="dim")
-    peers = [room("bullmq"), room("bridgemq")]
+    peers = [protocol("bullmq"), protocol("bridgemq")]
     names = [peer.name for peer in peers]
     with console.status("measuring") as status:
         claimed = rounds.run(peers, [CLAIMS], count, asked.quick, status.update)

@@ -29,7 +29,7 @@ import os, uvicorn
 from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from corral.gateway.models import NewJob
-from corral.store.connect import Store
+from corral.store.client import Store
 
 @asynccontextmanager
 async def lifespan(app):

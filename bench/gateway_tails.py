@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.gateway import serving
 from corral import Corral
-from corral.store.connect import Store
+from corral.store.client import Store
 from corral.store.embedded import Embedded
 
 GATEWAY = """
@@ -76,7 +76,7 @@ class Tailing(asyncio.Protocol):
 async def measure(port: int, redis_url: str, asked: argparse.Namespace) -> list[Reader]:
     """Open the tails, tell the events, and wait until all have come."""
     store = Store(redis_url)
-    async with Corral(redis_url, room="streams") as app:
+    async with Corral(redis_url, protocol="streams") as app:
         ids = await app.queue().add_many([("embed", {"n": n}, {"ttl_s": 3600}) for n in range(asked.jobs)])
     readers = [Reader(job) for job in range(asked.jobs) for _ in range(asked.readers)]
     loop = asyncio.get_running_loop()

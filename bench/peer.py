@@ -67,9 +67,7 @@ def peers() -> list[Peer]:
     if reason is not None or node is None:
         raise SystemExit(f"the baseline cannot be measured: {reason}")
     found: list[Peer] = [
-        ProcessPeer(
-            BASELINE, [node, "bench/node/driver.js"], {"CORRAL_NODE_MODULES": str(node_modules())}
-        ),
+        ProcessPeer(BASELINE, [node, "bench/node/driver.js"], {"CORRAL_NODE_MODULES": str(node_modules())}),
         _corral("Corral", "asyncio"),
     ]
     if find_spec("uvloop") is not None:

@@ -11,7 +11,7 @@ from tests.support.servers import start_valkey
 
 from bench.drivers import corral_driver
 from corral import Corral
-from corral.observe import logs
+from corral.telemetry import logs
 
 JOBS = 30_000
 DEAREST = 25

@@ -17,7 +17,7 @@ from bench.drivers import corral_driver
 from bench.peer import ROOT
 from bench.publish import put_between
 from corral import Corral
-from corral.observe import logs
+from corral.telemetry import logs
 
 BEGIN, END = "<!-- scale: begin -->", "<!-- scale: end -->"
 DEPTHS = (10_000, 100_000, 1_000_000)

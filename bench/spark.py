@@ -20,8 +20,8 @@ from tests.support.servers import Server, start_valkey
 
 from bench import spark_scale
 from bench.spark_ground import QUEUE, add_jobs, fill_events, rows_of
-from corral.observe import logs
 from corral.spark import session
+from corral.telemetry import logs
 
 PAGES = (1_000, 10_000)
 """Entries a page of the baseline; what counts is the better."""

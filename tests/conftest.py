@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from corral.store.connect import Store
+from corral.store.client import Store
 from tests.support.servers import Server, redis_server_binary, start_valkey
 
 

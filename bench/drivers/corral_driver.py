@@ -9,7 +9,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from corral import Corral, JobContext, JobState, Worker
-from corral.observe import logs
+from corral.telemetry import logs
 
 QUEUE = "bench"
 WARM_UP = "warm-up"

@@ -1,4 +1,4 @@
-"""One room of Corral under measurement: `python -m bench.drivers.rooms_driver ROOM '{order}'`."""
+"""One protocol of Corral under measurement: `python -m bench.drivers.protocols_driver PROTOCOL '{order}'`."""
 
 import asyncio
 import json
@@ -9,9 +9,9 @@ from typing import Any
 from bench.drivers.corral_driver import JOB, QUEUE, WARM_UP, WARM_UP_JOBS, fill, server_cpu_s, timed
 from corral import Corral, JobContext, JobState
 from corral.core.ports import Profile
-from corral.observe import logs
-from corral.wire.bridgemq.broker import BridgemqBroker
-from corral.wire.place import Place
+from corral.protocols.binding import Binding
+from corral.protocols.bridgemq.broker import BridgemqBroker
+from corral.telemetry import logs
 
 TOGETHER = 10
 """Jobs at a time in each worker."""
@@ -65,7 +65,7 @@ async def long_list(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
     """Claim each match among many jobs of others; the calls it took, and the server's time for them."""
     store, count = app.store(), order["count"]
     await _fill_for_others(app, count)
-    broker = BridgemqBroker(Place(store, "default", "bridge", app.clock, Profile(name="w1")))
+    broker = BridgemqBroker(Binding(store, "default", "bridge", app.clock, Profile(name="w1")))
     await broker.turn([], 0)
     await store.call("CONFIG", "RESETSTAT")
     await store.call("CONFIG", "SET", "slowlog-log-slower-than", "0", "slowlog-max-len", "100000")
@@ -109,9 +109,9 @@ async def _fill_for_others(app: Corral, count: int) -> None:
 MEASURES = {"claims": claims, "long_list": long_list}
 
 
-async def main(room: str, order: dict[str, Any]) -> None:
+async def main(protocol: str, order: dict[str, Any]) -> None:
     logs.configure(level="error")
-    async with Corral(order["url"], room=room) as app:
+    async with Corral(order["url"], protocol=protocol) as app:
         print(json.dumps(await MEASURES[order["measure"]](app, order)))
 
 

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from corral import Corral, JobContext
-from corral.observe import logs
+from corral.telemetry import logs
 
 QUIET_S = 0.5
 

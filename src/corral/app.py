@@ -22,18 +22,18 @@ from corral.core.outcome import BackoffRule, RetryPolicy
 from corral.core.ports import Broker, Profile
 from corral.errors import InvalidName, InvalidOptions
 from corral.job_type import JobType, job_type_of
-from corral.observe.metrics import Metrics
+from corral.protocols import Protocol, in_one_slot, protocol_named
+from corral.protocols.binding import Binding
 from corral.queue import Queue
 from corral.running import Signals, together
 from corral.schedules import ScheduledJob, declare
 from corral.store.address import is_cluster
-from corral.store.connect import Reconnect, Store, first_contact
+from corral.store.client import Reconnect, Store, first_contact
 from corral.store.embedded import Embedded
 from corral.store.slots import has_tag
 from corral.sync import Door, StoreOfTheLoop
-from corral.wire.place import Place
-from corral.wiring import Room, in_one_slot, room_named
-from corral.worker import Doors, Listener, Registry, Worker, default_name
+from corral.telemetry.metrics import Metrics
+from corral.worker import Connections, Listener, Registry, Worker, default_name
 from corral.worker.worker import wall_clock
 
 GRACE_S = 30.0
@@ -55,14 +55,14 @@ class Corral:
     >>> @app.job("send-email", queue="mail", attempts=5, timeout=30)
     ... async def send_email(job): ...
     >>> send_email.queue
-    Queue('mail', room='bullmq')
+    Queue('mail', protocol='bullmq')
     """
 
     def __init__(
         self,
         url: str | None = None,
         *,
-        room: str = "bullmq",
+        protocol: str = "bullmq",
         namespaces: Mapping[str, str] | None = None,
         folder: Path | str | None = None,
         transient: Iterable[type[BaseException] | str] = (),
@@ -74,7 +74,7 @@ class Corral:
         self._url = url or os.environ.get("REDIS_URL") or None
         self._folder = folder
         self._embedded: Embedded | None = None
-        self._default_room = room_named(room)
+        self._default_protocol = protocol_named(protocol)
         self._namespaces = dict(namespaces or {})
         self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = WeakKeyDictionary()
         self._brokers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], Broker]] = (
@@ -99,7 +99,7 @@ class Corral:
         name: str,
         *,
         queue: str | None = None,
-        room: str | None = None,
+        protocol: str | None = None,
         timeout: float | None = None,
         process: bool = False,
         **options: Any,
@@ -108,12 +108,12 @@ class Corral:
 
         `async def` runs on the event loop, `def` in a thread, and with `process=True` in a spawned process.
         """
-        target = self.queue(queue, room)
+        target = self.queue(queue, protocol)
         # a wrong option is found where it is written
-        target.room.check(target.options(options), self.clock())
+        target.protocol.check(target.options(options), self.clock())
 
         def register(fn: Callable[[Any], Any]) -> JobType:
-            registry = self._registries.setdefault((target.room.name, target.name), Registry())
+            registry = self._registries.setdefault((target.protocol.name, target.name), Registry())
             registry.add(name, fn, timeout=timeout, process=process)
             made = JobType(target, name, fn, options)
             self._types.append(made)
@@ -131,49 +131,49 @@ class Corral:
         catch_up: str = "once",
         id: str | None = None,
         queue: str | None = None,
-        room: str | None = None,
+        protocol: str | None = None,
         **options: Any,
     ) -> ScheduledJob:
         """Jobs called `name` that come by themselves, once the app runs (or it is started).
 
-        Queue, room and options are those of the handler of that name, where nothing else is given; the id
+        Queue, protocol and options are those of the handler of that name, where nothing else is given; the id
         is the job's name. After a downtime `catch_up` makes up for "all" that was missed, for the last of it
         ("once"), or for nothing ("skip").
 
         >>> app.schedule("report", cron="*/5 * * * *", timezone="Europe/Berlin")   # doctest: +SKIP
         """
-        handled = job_type_of(self._types, name, queue, room)
-        target = self.queue(queue, room) if handled is None else handled.queue
+        handled = job_type_of(self._types, name, queue, protocol)
+        target = self.queue(queue, protocol) if handled is None else handled.queue
         own = {} if handled is None else handled.options
         wanted = {**own, **options, "cron": cron, "timezone": timezone, "catch_up": catch_up}
-        scheduled = declare(target, self.place(target), name, data, id, wanted)
-        known = self._schedules.setdefault((target.room.name, scheduled.id), scheduled)
+        scheduled = declare(target, self.binding(target), name, data, id, wanted)
+        known = self._schedules.setdefault((target.protocol.name, scheduled.id), scheduled)
         if known is not scheduled:
             raise InvalidName(
                 f"there is a schedule {scheduled.id!r} already; give this one an id of its own: id='…'"
             )
         return scheduled
 
-    def queue(self, name: str | None = None, room: str | None = None) -> Queue:
-        """A queue by its name; without one, the room's usual queue."""
-        chosen = self._default_room if room is None else room_named(room)
+    def queue(self, name: str | None = None, protocol: str | None = None) -> Queue:
+        """A queue by its name; without one, the protocol's usual queue."""
+        chosen = self._default_protocol if protocol is None else protocol_named(protocol)
         return Queue(self, chosen, chosen.default_queue if name is None else name)
 
-    async def queues(self, room: str | None = None) -> list[Queue]:
-        """The queues there are in a room."""
-        chosen = self._default_room if room is None else room_named(room)
+    async def queues(self, protocol: str | None = None) -> list[Queue]:
+        """The queues there are in a protocol."""
+        chosen = self._default_protocol if protocol is None else protocol_named(protocol)
         if is_cluster(self._url) and not (chosen.tags_queues or has_tag(self.namespace(chosen))):
             return []  # none could be made there
         names = await chosen.queues(self.store(), self.namespace(chosen))
         return [Queue(self, chosen, name, is_read=True) for name in names]
 
     async def gauges(self) -> list[Gauge]:
-        """What the rooms with a handler here tell of themselves, where their contracts name such numbers."""
+        """Metrics that the protocols with a handler here define about themselves."""
         told: list[Gauge] = []
-        for name in sorted({room for room, _ in self._registries}):
-            room = room_named(name)
-            if room.gauges is not None:
-                told += await room.gauges(self.place(self.queue(room=name)))
+        for name in sorted({protocol for protocol, _ in self._registries}):
+            protocol = protocol_named(name)
+            if protocol.gauges is not None:
+                told += await protocol.gauges(self.binding(self.queue(protocol=name)))
         return told
 
     # -- for workers ------------------------------------------------------------------------------------
@@ -184,13 +184,13 @@ class Corral:
         concurrency: int = 1,
         name: str | None = None,
         queues: Sequence[str] | None = None,
-        room: str | None = None,
+        protocol: str | None = None,
         listener: Listener | None = None,
         reconnect: Reconnect | None = None,
         **profile: Any,
     ) -> list[Worker]:
-        """A worker for each queue that has a handler; `queues` and `room` choose the ones to serve."""
-        served = None if room is None else room_named(room).name
+        """A worker for each queue that has a handler; `queues` and `protocol` choose the ones to serve."""
+        served = None if protocol is None else protocol_named(protocol).name
         known = sorted({queue for where, queue in self._registries if served in (None, where)})
         if is_cluster(self._url):
             queues = [queue if queue in known else f"{{{queue}}}" for queue in queues or ()]
@@ -198,7 +198,7 @@ class Corral:
         if strange or not known:
             which = f"queue {strange[0]!r}" if strange else "any queue"
             if served is not None:
-                which += f" of room {served!r}"
+                which += f" of protocol {served!r}"
             raise InvalidOptions(f"no handler for {which}; there are some for: {', '.join(known) or 'none'}")
         wanted = {
             (where, queue): registry
@@ -208,15 +208,21 @@ class Corral:
         reconnect = reconnect or Reconnect()
         if told := {part: profile.pop(part) for part in IDENTITY if part in profile}:
             profile["extra"] = {**profile.get("extra", {}), **told}
-            if not any(Capability.ROUTING in room_named(where).capabilities for where, _ in wanted):
+            if not any(Capability.ROUTING in protocol_named(where).capabilities for where, _ in wanted):
                 raise InvalidOptions(
-                    f"{next(iter(told))} is for rooms that route jobs, and no handler is in one; "
-                    f"leave it out, or give a handler such a room: @app.job(…, room='bridgemq')"
+                    f"{next(iter(told))} is for protocols that route jobs, and no handler is in one; "
+                    f"leave it out, or give a handler such a protocol: @app.job(…, protocol='bridgemq')"
                 )
         who = Profile(name=default_name() if name is None else _check_worker_name(name), **profile)
         return [
             self._worker(
-                room_named(where), queue, registry, who, reconnect, concurrency=concurrency, listener=listener
+                protocol_named(where),
+                queue,
+                registry,
+                who,
+                reconnect,
+                concurrency=concurrency,
+                listener=listener,
             )
             for (where, queue), registry in wanted.items()
         ]
@@ -245,38 +251,44 @@ class Corral:
             await store.close()
 
     def _worker(
-        self, room: Room, queue: str, registry: Registry, who: Profile, reconnect: Reconnect, **options: Any
+        self,
+        protocol: Protocol,
+        queue: str,
+        registry: Registry,
+        who: Profile,
+        reconnect: Reconnect,
+        **options: Any,
     ) -> Worker:
         if who.promote_ms is None:
-            who = msgspec.structs.replace(who, promote_ms=room.promote_ms)
+            who = msgspec.structs.replace(who, promote_ms=protocol.promote_ms)
         return Worker(
             queue,
-            self._doors(room, queue, who),
+            self._connections(protocol, queue, who),
             registry,
             profile=who,
             delays=reconnect.delay,
             max_tries=reconnect.max_tries,
             policy=self._policy,
             clock=self.clock,
-            metrics=self.metrics.queue(room.name, queue),
+            metrics=self.metrics.queue(protocol.name, queue),
             **options,
         )
 
-    def _doors(self, room: Room, queue: str, who: Profile) -> Any:
+    def _connections(self, protocol: Protocol, queue: str, who: Profile) -> Any:
         @asynccontextmanager
-        async def open_doors() -> AsyncIterator[Doors]:
+        async def open_connections() -> AsyncIterator[Connections]:
             store = Store(self.url)
-            place = Place(store, queue, self.namespace(room), self.clock, who)
-            broker = room.broker(place)
+            binding = Binding(store, queue, self.namespace(protocol), self.clock, who)
+            broker = protocol.broker(binding)
             try:
                 await first_contact(store)
-                yield Doors(broker, room.reporter(place))
+                yield Connections(broker, protocol.reporter(binding))
             finally:
                 with suppress(ConnectionError):
                     await broker.close()
                 await store.close()
 
-        return open_doors
+        return open_connections
 
     # -- connections ------------------------------------------------------------------------------------
 
@@ -289,13 +301,13 @@ class Corral:
             self._embedded = Embedded(self._folder).start()
         return self._embedded.url
 
-    def namespace(self, room: Room) -> str:
-        """What the keys of a room begin with."""
-        return self._namespaces.get(room.name, room.default_namespace)
+    def namespace(self, protocol: Protocol) -> str:
+        """What the keys of a protocol begin with."""
+        return self._namespaces.get(protocol.name, protocol.default_namespace)
 
-    def queue_name(self, room: Room, name: str) -> str:
+    def queue_name(self, protocol: Protocol, name: str) -> str:
         """What a queue is called on the wire: in a cluster `mail` is `{mail}`, whose keys share a slot."""
-        return in_one_slot(room, self.namespace(room), name) if is_cluster(self._url) else name
+        return in_one_slot(protocol, self.namespace(protocol), name) if is_cluster(self._url) else name
 
     def store(self) -> Store:
         """The connections of the running event loop."""
@@ -305,18 +317,18 @@ class Corral:
             store = self._stores[loop] = Store(self.url)
         return store
 
-    def place(self, queue: Queue) -> Place:
+    def binding(self, queue: Queue) -> Binding:
         """Where a queue's ports are, whichever event loop calls them."""
-        return Place(StoreOfTheLoop(self.store), queue.name, self.namespace(queue.room), self.clock)
+        return Binding(StoreOfTheLoop(self.store), queue.name, self.namespace(queue.protocol), self.clock)
 
     def broker(self, queue: Queue) -> Broker:
         """The broker that producers of this event loop share."""
         brokers = self._brokers.setdefault(asyncio.get_running_loop(), {})
-        key = (queue.room.name, queue.name)
+        key = (queue.protocol.name, queue.name)
         broker = brokers.get(key)
         if broker is None:
-            place = replace(self.place(queue), store=self.store())
-            broker = brokers[key] = queue.room.broker(place)
+            binding = replace(self.binding(queue), store=self.store())
+            broker = brokers[key] = queue.protocol.broker(binding)
         return broker
 
     async def close(self) -> None:

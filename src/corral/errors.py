@@ -14,8 +14,8 @@ CorralError
 │   ├── SchedulerBusy           the scheduler's next job is there already, and cannot be replaced
 │   ├── WrongState              the job is not in the state this needs
 │   ├── QueueInUse              the queue has active jobs, or is not paused
-│   ├── Unsupported             this room cannot do what was asked
-│   └── UnknownRoom             no such room
+│   ├── Unsupported             this protocol cannot do what was asked
+│   └── UnknownProtocol             no such protocol
 ├── SettleError                 one settlement was not applied; its neighbours were
 │   ├── JobMissing              the job is gone
 │   ├── LockMissing             the lock has expired
@@ -104,11 +104,11 @@ class QueueInUse(Refused):
 
 
 class Unsupported(Refused):
-    """This room cannot do what was asked."""
+    """This protocol cannot do what was asked."""
 
 
-class UnknownRoom(Refused):
-    """No such room."""
+class UnknownProtocol(Refused):
+    """No such protocol."""
 
 
 class SettleError(CorralError):

@@ -23,7 +23,7 @@ class JobType:
         return self._fn(job)
 
     def __repr__(self) -> str:
-        return f"JobType({self.name!r}, queue={self.queue.name!r}, room={self.queue.room.name!r})"
+        return f"JobType({self.name!r}, queue={self.queue.name!r}, protocol={self.queue.protocol.name!r})"
 
     async def add(self, data: Any = None, *, id: str | None = None, **options: Any) -> Job:
         """The job as it was added; options given here win over the decorator's.
@@ -40,14 +40,18 @@ class JobType:
         return await self.queue.add_many(jobs, **{**self.options, **options})
 
 
-def job_type_of(known: Sequence[JobType], name: str, queue: str | None, room: str | None) -> JobType | None:
-    """The one of that name, in the queue and room that were given, if any; None: there is none."""
+def job_type_of(
+    known: Sequence[JobType], name: str, queue: str | None, protocol: str | None
+) -> JobType | None:
+    """The one of that name, in the queue and protocol that were given, if any; None: there is none."""
     found = [
         one
         for one in known
-        if one.name == name and queue in (None, one.queue.name) and room in (None, one.queue.room.name)
+        if one.name == name
+        and queue in (None, one.queue.name)
+        and protocol in (None, one.queue.protocol.name)
     ]
     if len(found) > 1:
         places = ", ".join(repr(one.queue) for one in found)
-        raise InvalidOptions(f"there are handlers of {name!r} in {places}; say which: queue=…, room=…")
+        raise InvalidOptions(f"there are handlers of {name!r} in {places}; say which: queue=…, protocol=…")
     return found[0] if found else None

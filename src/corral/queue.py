@@ -12,7 +12,7 @@ from corral.core.batch import encode_all, refused_at
 from corral.core.job import Job, JobOptions
 from corral.core.ports import EventLog, Inspector, Operator
 from corral.errors import InvalidPayload, Refused
-from corral.wiring import Room
+from corral.protocols import Protocol
 
 if TYPE_CHECKING:
     from corral.app import Corral
@@ -29,20 +29,20 @@ class _Draft(Job, frozen=True, gc=False):
 
 
 class Queue:
-    """One queue of one room.
+    """One queue of one protocol.
 
     >>> app.queue("mail")                                        # doctest: +SKIP
-    Queue('mail', room='bullmq')
+    Queue('mail', protocol='bullmq')
     """
 
-    def __init__(self, app: "Corral", room: Room, name: str, *, is_read: bool = False) -> None:
+    def __init__(self, app: "Corral", protocol: Protocol, name: str, *, is_read: bool = False) -> None:
         self._app = app
-        self.room = room
+        self.protocol = protocol
         # a name found on the wire is taken as it is; one that is given must keep to the grammar
-        self.name = app.queue_name(room, name if is_read else naming.check_queue(name))
+        self.name = app.queue_name(protocol, name if is_read else naming.check_queue(name))
 
     def __repr__(self) -> str:
-        return f"Queue({self.name!r}, room={self.room.name!r})"
+        return f"Queue({self.name!r}, protocol={self.protocol.name!r})"
 
     async def add(self, name: str, data: Any = None, *, id: str | None = None, **given: Any) -> Job:
         """The job as it was added, with its id.
@@ -76,8 +76,8 @@ class Queue:
         return ids
 
     def options(self, given: Mapping[str, Any]) -> JobOptions:
-        """Options checked against this room's contract; refused where they break a rule of it."""
-        return options.build(self.room.name, self.room.capabilities, self.room.extras, given)
+        """Options checked against this protocol's contract; refused where they break a rule of it."""
+        return options.build(self.protocol.name, self.protocol.capabilities, self.protocol.extras, given)
 
     def _maker(self, given: Mapping[str, Any], shared: JobOptions) -> Callable[[NewJob], Job]:
         """What makes a job of each item of a list: what they have in common is checked once."""
@@ -125,21 +125,19 @@ class Queue:
     @property
     def inspector(self) -> Inspector:
         """Reads: counts, jobs, logs, workers."""
-        return self.room.inspector(self._app.place(self))
+        return self.protocol.inspector(self._app.binding(self))
 
     @property
     def operator(self) -> Operator:
         """Writes: pause, resume, retry, promote, remove, cancel."""
-        return self.room.operator(self._app.place(self))
+        return self.protocol.operator(self._app.binding(self))
 
     @property
     def events(self) -> EventLog:
         """What happened in this queue."""
-        return self.room.events(self._app.place(self))
+        return self.protocol.events(self._app.binding(self))
 
 
 def _batches(jobs: Iterator[NewJob], size: int) -> Iterator[list[NewJob]]:
     while batch := list(islice(jobs, size)):
         yield batch
-
-

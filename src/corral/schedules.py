@@ -13,9 +13,9 @@ from corral.core.job import Job
 from corral.core.keeper import Schedule, Timekeeper
 from corral.core.shown import shown
 from corral.errors import InvalidName, Unsupported
+from corral.protocols.binding import Binding
 from corral.queue import Queue
-from corral.store.connect import Store
-from corral.wire.place import Place
+from corral.store.client import Store
 
 if TYPE_CHECKING:
     from corral.app import Corral
@@ -29,11 +29,11 @@ class ScheduledJob:
     'added'
     """
 
-    def __init__(self, queue: Queue, place: Place, job: Job) -> None:
+    def __init__(self, queue: Queue, binding: Binding, job: Job) -> None:
         self.queue = queue
         self.job = job
         """What it fires."""
-        self._place = place
+        self._binding = binding
 
     @property
     def id(self) -> str:
@@ -64,21 +64,21 @@ class ScheduledJob:
         return await self._timekeeper().run_now(self.id)
 
     def _timekeeper(self, store: Store | None = None) -> Timekeeper:
-        make = self.queue.room.timekeeper
+        make = self.queue.protocol.timekeeper
         assert make is not None
-        return make(self._place if store is None else replace(self._place, store=store))
+        return make(self._binding if store is None else replace(self._binding, store=store))
 
 
 def declare(
-    queue: Queue, place: Place, name: str, data: Any, job_id: str | None, options: Mapping[str, Any]
+    queue: Queue, binding: Binding, name: str, data: Any, job_id: str | None, options: Mapping[str, Any]
 ) -> ScheduledJob:
-    """A schedule, checked; refused where its room has none, or where the room could not keep it."""
-    room = queue.room
-    require(room.name, room.capabilities, Capability.CRON, f"cron={shown(options.get('cron'))}")
-    now = place.clock()
+    """A schedule, checked; refused where its protocol has none, or where the protocol could not keep it."""
+    protocol = queue.protocol
+    require(protocol.name, protocol.capabilities, Capability.CRON, f"cron={shown(options.get('cron'))}")
+    now = binding.clock()
     Cron.parse(options.get("cron"))  # to an option, None would mean "not given"
     checked = queue.options(options)
-    room.check(checked, now)
+    protocol.check(checked, now)
     job = Job(
         name=naming.check_job_name(name),
         data={} if data is None else data,
@@ -87,7 +87,7 @@ def declare(
         options=checked,
         created_at=now,
     )
-    return ScheduledJob(queue, place, job)
+    return ScheduledJob(queue, binding, job)
 
 
 def _checked_id(name: str) -> str:
@@ -117,7 +117,7 @@ async def set_paused(app: "Corral", queue: Queue, schedule_id: str, is_paused: b
     timekeeper = _timekeeper_of(app, queue)
     if timekeeper is None:
         raise Unsupported(
-            f"room {queue.room.name!r} has no word for a paused schedule; "
+            f"protocol {queue.protocol.name!r} has no word for a paused schedule; "
             f"pause the whole queue, or remove the schedule where it is made"
         )
     act = timekeeper.pause_schedule if is_paused else timekeeper.resume_schedule
@@ -125,5 +125,5 @@ async def set_paused(app: "Corral", queue: Queue, schedule_id: str, is_paused: b
 
 
 def _timekeeper_of(app: "Corral", queue: Queue) -> Timekeeper | None:
-    make = queue.room.timekeeper
-    return None if make is None else make(app.place(queue))
+    make = queue.protocol.timekeeper
+    return None if make is None else make(app.binding(queue))

@@ -7,7 +7,7 @@ from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from corral.errors import InvalidOptions
-from corral.store.connect import Line, Store
+from corral.store.client import BlockingConnection, Store
 from corral.store.scripts import Script
 
 T = TypeVar("T")
@@ -72,8 +72,8 @@ class StoreOfTheLoop(Store):
     def __init__(self, find: Callable[[], Store]) -> None:
         self._find = find
 
-    def line(self, name: str, block_s: float) -> Line:
-        return self._find().line(name, block_s)
+    def blocking_connection(self, name: str, block_s: float) -> BlockingConnection:
+        return self._find().blocking_connection(name, block_s)
 
     async def call(self, *command: Any) -> Any:
         return await self._find().call(*command)

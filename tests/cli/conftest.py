@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corral import Corral, Job, JobState, Queue, Unrecoverable
-from corral.wiring import ROOMS
+from corral.protocols import PROTOCOLS
 from tests.support.apps import ended, working
 from tests.support.shell import Said, corral
 
@@ -23,16 +23,16 @@ def shell(url: str, monkeypatch: pytest.MonkeyPatch) -> Shell:
 
 
 class Yard:
-    """One queue of one room, from the program's side."""
+    """One queue of one protocol, from the program's side."""
 
-    def __init__(self, app: Corral, room: str) -> None:
-        self.app, self.room = app, room
-        self.queue: Queue = app.queue(None if room == "streams" else "mail", room)
-        self.name = NAMES.get(room, "send")
-        self.words = (self.queue.name, "--room", room)
+    def __init__(self, app: Corral, protocol: str) -> None:
+        self.app, self.protocol = app, protocol
+        self.queue: Queue = app.queue(None if protocol == "streams" else "mail", protocol)
+        self.name = NAMES.get(protocol, "send")
+        self.words = (self.queue.name, "--protocol", protocol)
         """The queue as the command line names it."""
 
-        @app.job(self.name, queue=self.queue.name, room=room)
+        @app.job(self.name, queue=self.queue.name, protocol=protocol)
         async def send(job: Any) -> Any:
             if "log" in job.data:
                 await job.log(job.data["log"])
@@ -41,7 +41,7 @@ class Yard:
             return "sent"
 
     def can(self, capability: str) -> bool:
-        return capability in self.queue.room.capabilities
+        return capability in self.queue.protocol.capabilities
 
     def add(self, *data: Any, **options: Any) -> list[str]:
         """Ids of new jobs."""
@@ -52,7 +52,7 @@ class Yard:
         ids = self.add(*data, **options)
 
         async def until_they_have_ended() -> None:
-            async with working(self.app, queues=[self.queue.name], room=self.room):
+            async with working(self.app, queues=[self.queue.name], protocol=self.protocol):
                 await asyncio.gather(*(ended(self.queue, job_id) for job_id in ids))
 
         self.app.sync(until_they_have_ended())
@@ -71,14 +71,14 @@ class Yard:
 
 @pytest.fixture
 def yards(url: str) -> Iterator[Callable[[str], Yard]]:
-    """Yards in any room of an empty server."""
+    """Yards in any protocol of an empty server."""
     app = Corral(url)
-    yield lambda room: Yard(app, room)
+    yield lambda protocol: Yard(app, protocol)
     app.sync(app.close())
     app.sync.close()
 
 
-@pytest.fixture(params=list(ROOMS))
+@pytest.fixture(params=list(PROTOCOLS))
 def yard(request: pytest.FixtureRequest, yards: Callable[[str], Yard]) -> Yard:
-    """A yard in each room."""
+    """A yard in each protocol."""
     return yards(request.param)

@@ -8,7 +8,7 @@ import pytest
 from corral import JobState
 from corral.core.capability import Capability
 from corral.core.job import Job
-from corral.wire.bullmq.schedulers import BullmqSchedulers
+from corral.protocols.bullmq.schedulers import BullmqSchedulers
 from tests.cli.conftest import Shell, Yard
 from tests.support.apps import working
 
@@ -19,12 +19,12 @@ YEARLY = "0 0 1 1 *"
 def scheduled(request: pytest.FixtureRequest, yards: Callable[[str], Yard]) -> Yard:
     """A queue with the schedule `report`."""
     yard = yards(request.param)
-    place = yard.app.place(yard.queue)
-    if yard.room == "bullmq":
+    binding = yard.app.binding(yard.queue)
+    if yard.protocol == "bullmq":
         rule = {"pattern": YEARLY, "tz": "UTC"}
         options = {"attempts": 7}
         yard.app.sync(
-            BullmqSchedulers(place).upsert("report", rule, name="send", data={"n": 1}, options=options)
+            BullmqSchedulers(binding).upsert("report", rule, name="send", data={"n": 1}, options=options)
         )
     else:
         options = yard.queue.options({"cron": YEARLY, "timezone": "UTC", "attempts": 7})
@@ -35,7 +35,7 @@ def scheduled(request: pytest.FixtureRequest, yards: Callable[[str], Yard]) -> Y
 
 def test_schedules_are_listed_with_their_rule_and_next_time(scheduled: Yard, shell: Shell) -> None:
     [found] = shell("cron", "ls", "--json").documents
-    assert (found["room"], found["queue"], found["id"]) == (scheduled.room, "mail", "report")
+    assert (found["protocol"], found["queue"], found["id"]) == (scheduled.protocol, "mail", "report")
     assert (found["job"]["name"], found["job"]["data"]) == ("send", {"n": 1})
     assert found["job"]["options"]["attempts"] == 7
     assert found["next_at"] > scheduled.app.clock()
@@ -59,10 +59,10 @@ def test_a_schedule_is_run_now_and_stays_as_it_is(scheduled: Yard, shell: Shell)
 
 def test_a_schedule_is_paused_and_resumed_or_the_reason_is_given(scheduled: Yard, shell: Shell) -> None:
     said = shell("cron", "pause", "mail", "report")
-    if scheduled.room == "bullmq":
+    if scheduled.protocol == "bullmq":
         assert (said.code, "no word for a paused schedule" in said.err) == (2, True)
         return
-    assert said.out == "schedule 'report' of queue 'mail' of room 'bridgemq' is paused\n"
+    assert said.out == "schedule 'report' of queue 'mail' of protocol 'bridgemq' is paused\n"
     [found] = shell("cron", "ls", "--json").documents
     assert found["next_at"] is None
     assert "paused" in shell("cron", "ls").out
@@ -76,13 +76,13 @@ def test_a_schedule_that_is_not_there_is_named(scheduled: Yard, shell: Shell, ve
     assert (said.code, "no schedule 'nightly' in queue 'mail'" in said.err) == (1, True)
 
 
-def test_a_room_without_schedules_says_so(yards: Callable[[str], Yard], shell: Shell) -> None:
+def test_a_protocol_without_schedules_says_so(yards: Callable[[str], Yard], shell: Shell) -> None:
     yard = yards("streams")
     yard.add({})
     assert not yard.can(Capability.CRON)
     assert shell("cron", "ls").out == "no schedules here\n"
-    said = shell("cron", "ls", "--room", "streams")
-    assert (said.code, "room 'streams' has no cron" in said.err) == (2, True)
+    said = shell("cron", "ls", "--protocol", "streams")
+    assert (said.code, "protocol 'streams' has no cron" in said.err) == (2, True)
 
 
 # -- workers ------------------------------------------------------------------------------------------------
@@ -94,12 +94,12 @@ def test_workers_are_listed_while_they_are_alive(yard: Yard, shell: Shell) -> No
 
     async def look_while_one_works() -> None:
         queues = [yard.queue.name]
-        async with working(yard.app, queues=queues, room=yard.room, name="bessie"):
+        async with working(yard.app, queues=queues, protocol=yard.protocol, name="bessie"):
             while not await yard.queue.inspector.workers():
                 await asyncio.sleep(0.01)
             said = await asyncio.to_thread(shell, "workers", "--json")
-            assert [(one["room"], one["queues"], one["name"]) for one in said.documents] == [
-                (yard.room, queues, "bessie")
+            assert [(one["protocol"], one["queues"], one["name"]) for one in said.documents] == [
+                (yard.protocol, queues, "bessie")
             ]
             assert "bessie" in (await asyncio.to_thread(shell, "workers", yard.queue.name)).out
 

@@ -45,8 +45,8 @@ def healthy(server: Server) -> Iterator[Server]:
 def test_a_healthy_server_has_nothing_to_mend(
     healthy: Server, shell: Shell, yards: Callable[[str], Yard]
 ) -> None:
-    for room in ("bullmq", "streams", "bridgemq"):
-        yards(room).work({}, {"fail": "x"})
+    for protocol in ("bullmq", "streams", "bridgemq"):
+        yards(protocol).work({}, {"fail": "x"})
     found = examine(shell, "--port", str(free_port()), code=0)
     for check in ("version", "persistence", "eviction", "memory", "clients", "clock", "scripts", "cluster",
                   "leaks", "ports"):  # fmt: skip
@@ -106,12 +106,12 @@ def test_locks_of_jobs_that_nobody_works_on_are_told(
     found = examine(shell, code=1)
     told = " ".join(finding["finding"] for finding in found["locks"])
     assert levels(found, "locks") == {"mend"}
-    assert f"job '{waiting}' of queue 'mail' of room 'bullmq' has a lock, but is not active" in told
-    assert f"job '{routed}' of queue 'mail' of room 'bridgemq' has a lock" in told
+    assert f"job '{waiting}' of queue 'mail' of protocol 'bullmq' has a lock, but is not active" in told
+    assert f"job '{routed}' of queue 'mail' of protocol 'bridgemq' has a lock" in told
     [counter] = found["counters"]
     assert "counts 3 active jobs, and there are 0" in counter["finding"]
     assert "leaks" not in found
-    only = examine(shell, "--room", "streams", code=0)
+    only = examine(shell, "--protocol", "streams", code=0)
     assert levels(only, "leaks") == {"fine"}
 
 
@@ -124,7 +124,7 @@ def test_jobs_that_wait_for_nobody_are_noted(
     assert "2 jobs wait" in finding["finding"]
     assert shell("queue", "pause", "mail").code == 0
     [finding] = examine(shell, code=0)["queues"]
-    assert finding["mend"] == "corral queue resume mail --room bullmq"
+    assert finding["mend"] == "corral queue resume mail --protocol bullmq"
 
 
 def test_many_scripts_and_a_taken_port_are_noted(healthy: Server, shell: Shell) -> None:
@@ -143,9 +143,9 @@ def test_a_user_that_may_not_run_scripts_is_told(healthy: Server, shell: Shell) 
         )
         try:
             where = f"redis://reader:secret@127.0.0.1:{healthy.port}"
-            found = examine(shell, "--url", where, "--room", "streams", code=1)
+            found = examine(shell, "--url", where, "--protocol", "streams", code=1)
             client.execute_command("ACL", "SETUSER", "reader", "-info")
-            refused = examine(shell, "--url", where, "--room", "streams", code=1)
+            refused = examine(shell, "--url", where, "--protocol", "streams", code=1)
         finally:
             client.execute_command("ACL", "DELUSER", "reader")
     assert levels(found, "scripts") == {"mend"}
@@ -268,7 +268,7 @@ def by_node(found: dict[str, list[Any]], check: str) -> dict[str, str]:
 @pytest.mark.xdist_group("cluster")
 def test_every_master_of_a_cluster_is_examined(three_masters: ClusterServer, shell: Shell) -> None:
     nodes = [f"127.0.0.1:{node.port}" for node in three_masters.nodes]
-    where = ("--url", three_masters.url, "--room", "bullmq")
+    where = ("--url", three_masters.url, "--protocol", "bullmq")
     found = examine(shell, *where, code=0)
     for check in ("version", "persistence", "eviction", "memory", "clients", "clock", "scripts", "cluster"):
         assert by_node(found, check) == dict.fromkeys(nodes, "fine"), found[check]
@@ -298,7 +298,7 @@ def test_a_user_of_a_cluster_with_few_rights_is_told_which_are_missing(
         rules = [*documented_rules("Cluster"), "+info", "+time", "+config|get"]
         three_masters.client(index).execute_command("ACL", "SETUSER", "corral", *rules)
     url = three_masters.url.replace("://", "://corral:secret@")
-    found = examine(shell, "--url", url, "--room", "bullmq", code=0)
+    found = examine(shell, "--url", url, "--protocol", "bullmq", code=0)
     assert [("CLUSTER INFO" in finding["finding"], "+cluster|info" in finding["mend"])
             for finding in found["access"]] == [(True, True)] * 3  # fmt: skip
     assert len(found["version"]) == 3
@@ -307,7 +307,7 @@ def test_a_user_of_a_cluster_with_few_rights_is_told_which_are_missing(
 @pytest.mark.xdist_group("cluster")
 def test_what_is_left_behind_is_found_on_every_node(three_masters: ClusterServer, shell: Shell) -> None:
     three_masters.flush()
-    where = ("--url", three_masters.url, "--room", "bullmq")
+    where = ("--url", three_masters.url, "--protocol", "bullmq")
     queues = ["mail", "films", "sums", "letters"]
     for queue in queues:
         assert shell("queue", "add", queue, "send", *where).code == 0
@@ -325,7 +325,7 @@ def test_a_master_that_is_gone_is_named_with_its_slots(shell: Shell) -> None:
         gone = cluster.nodes[1]
         gone.process.kill()
         gone.process.wait()
-        found = examine(shell, "--url", cluster.url, "--room", "bullmq", code=1)
+        found = examine(shell, "--url", cluster.url, "--protocol", "bullmq", code=1)
     [missing] = [finding for finding in found["nodes"] if finding.get("node") == f"127.0.0.1:{gone.port}"]
     assert (missing["level"], "does not answer" in missing["finding"]) == ("mend", True)
     assert "CLUSTER FAILOVER" in missing["mend"]

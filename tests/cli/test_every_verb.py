@@ -50,11 +50,11 @@ SILENT = {"workers"}
 
 @pytest.fixture
 def busy(yards: Callable[[str], Yard]) -> Yard:
-    """A queue with one job of each kind, and a schedule in another room."""
+    """A queue with one job of each kind, and a schedule in another protocol."""
     yard = yards("bullmq")
     yard.work({"log": "a line"}, {"fail": "no such user"})
     yard.add({}, id="later", delay=60_000)
-    films = yard.app.job("film", queue="films", room="bridgemq")(_film)
+    films = yard.app.job("film", queue="films", protocol="bridgemq")(_film)
     yard.app.sync(films.add({}))
     yard.app.sync(yard.app.schedule("film", cron="0 9 * * *", id="daily").start())
     return yard

@@ -1,4 +1,4 @@
-"""`corral queue`, `job` and `dlq` in every room: what they show, what they ask, what they do."""
+"""`corral queue`, `job` and `dlq` in every protocol: what they show, what they ask, what they do."""
 
 import json
 import os
@@ -23,9 +23,13 @@ def test_a_queue_is_shown_with_what_it_can_and_what_died_last(yard: Yard, shell:
     [dead] = yard.work({"fail": "no such user"})
     yard.add({"n": 2})
     [document] = shell("queue", "show", *yard.words, "--json").documents
-    assert (document["room"], document["queue"], document["paused"]) == (yard.room, yard.queue.name, False)
+    assert (document["protocol"], document["queue"], document["paused"]) == (
+        yard.protocol,
+        yard.queue.name,
+        False,
+    )
     assert document["counts"]["waiting"] == 1
-    assert document["capabilities"] == sorted(yard.queue.room.capabilities)
+    assert document["capabilities"] == sorted(yard.queue.protocol.capabilities)
     said = shell("queue", "show", *yard.words)
     assert said.code == 0
     assert "no such user" in said.out
@@ -46,12 +50,12 @@ def test_a_queue_is_paused_and_resumed_or_the_reason_is_given(yard: Yard, shell:
     said = shell("queue", "pause", *yard.words)
     if not yard.can(Capability.PAUSE):
         assert (said.code, said.out) == (2, "")
-        assert "room 'streams' has no pause; stop its workers instead" in said.err
+        assert "protocol 'streams' has no pause; stop its workers instead" in said.err
         return
-    assert said.out == f"queue 'mail' of room '{yard.room}' is paused\n"
+    assert said.out == f"queue 'mail' of protocol '{yard.protocol}' is paused\n"
     assert yard.app.sync(yard.queue.inspector.is_paused())
     [document] = shell("queue", "resume", *yard.words, "--json").documents
-    assert document == {"room": yard.room, "queue": "mail", "paused": False}
+    assert document == {"protocol": yard.protocol, "queue": "mail", "paused": False}
     assert not yard.app.sync(yard.queue.inspector.is_paused())
 
 
@@ -59,12 +63,12 @@ def test_drain_deletes_what_waits_once_it_is_agreed(yard: Yard, shell: Shell) ->
     yard.add({}, {}, {})
     refused = shell("queue", "drain", *yard.words)
     assert (refused.code, refused.out) == (2, "")
-    what = f"delete 3 waiting jobs of queue '{yard.queue.name}' of room '{yard.room}'?"
+    what = f"delete 3 waiting jobs of queue '{yard.queue.name}' of protocol '{yard.protocol}'?"
     assert what in refused.err
     assert "no terminal to ask at; say --yes" in refused.err
     assert yard.counts()[JobState.WAITING] == 3
     done = shell("queue", "drain", *yard.words, "--yes", "--json")
-    assert done.documents == [{"room": yard.room, "queue": yard.queue.name, "deleted": 3, "left": 0}]
+    assert done.documents == [{"protocol": yard.protocol, "queue": yard.queue.name, "deleted": 3, "left": 0}]
     assert yard.counts()[JobState.WAITING] == 0
     again = shell("queue", "drain", *yard.words)
     assert (again.code, again.err) == (0, ""), "nothing to delete is nothing to ask"
@@ -111,18 +115,18 @@ def test_dead_jobs_are_put_back_all_together_or_the_reason_is_given(yard: Yard, 
 # -- job ----------------------------------------------------------------------------------------------------
 
 
-def test_one_job_is_retried_where_its_state_and_its_room_allow(yard: Yard, shell: Shell) -> None:
+def test_one_job_is_retried_where_its_state_and_its_protocol_allow(yard: Yard, shell: Shell) -> None:
     [dead] = yard.work({"fail": "x"})
-    said = shell("job", "retry", yard.queue.name, dead, "nobody", "--room", yard.room, "--json")
+    said = shell("job", "retry", yard.queue.name, dead, "nobody", "--protocol", yard.protocol, "--json")
     assert said.code == 1
     if not yard.can(Capability.RETRY):
         assert "has no retry" in said.err
         return
     assert said.documents == [
-        {"room": yard.room, "queue": "mail", "done": [dead], "not_done": ["nobody"]}
+        {"protocol": yard.protocol, "queue": "mail", "done": [dead], "not_done": ["nobody"]}
     ]
     assert "no job 'nobody' in queue 'mail'" in said.err
-    again = shell("job", "retry", yard.queue.name, dead, "--room", yard.room)
+    again = shell("job", "retry", yard.queue.name, dead, "--protocol", yard.protocol)
     assert again.code == 1
     assert f"job '{dead}' of queue 'mail' is waiting now, and cannot be put back" in again.err
 
@@ -130,20 +134,22 @@ def test_one_job_is_retried_where_its_state_and_its_room_allow(yard: Yard, shell
 def test_a_delayed_job_is_brought_forward(yard: Yard, shell: Shell) -> None:
     if not yard.can(Capability.DELAY):
         [job_id] = yard.add({})
-        said = shell("job", "promote", yard.queue.name, job_id, "--room", yard.room)
+        said = shell("job", "promote", yard.queue.name, job_id, "--protocol", yard.protocol)
         assert (said.code, "nothing to promote" in said.err) == (1, True)
         return
     [job_id] = yard.add({}, delay=60_000)
-    assert shell("job", "promote", yard.queue.name, job_id, "--room", yard.room).code == 0
+    assert shell("job", "promote", yard.queue.name, job_id, "--protocol", yard.protocol).code == 0
     assert yard.state(job_id) is JobState.WAITING
-    assert "is waiting now" in shell("job", "promote", yard.queue.name, job_id, "--room", yard.room).err
+    assert (
+        "is waiting now" in shell("job", "promote", yard.queue.name, job_id, "--protocol", yard.protocol).err
+    )
 
 
-def test_options_that_only_one_room_has_are_given_by_name(
+def test_options_that_only_one_protocol_has_are_given_by_name(
     yards: Callable[[str], Yard], shell: Shell
 ) -> None:
     target = '{"capabilities": ["gpu"]}'
-    words = ("queue", "add", "films", "transcode", "--room", "bridgemq")
+    words = ("queue", "add", "films", "transcode", "--protocol", "bridgemq")
     said = shell(*words, "--option", f"target={target}", "--option", "keep_data=true")
     [job] = shell("job", "show", "films", said.out.strip(), "--json").documents
     assert job["options"]["extra"]["target"]["capabilities"] == ["gpu"]
@@ -154,7 +160,7 @@ def test_options_that_only_one_room_has_are_given_by_name(
 
 def test_jobs_are_removed_once_it_is_agreed(yard: Yard, shell: Shell) -> None:
     first, second = yard.add({}, {})
-    words = ("job", "remove", yard.queue.name, first, second, "--room", yard.room)
+    words = ("job", "remove", yard.queue.name, first, second, "--protocol", yard.protocol)
     refused = shell(*words)
     assert (refused.code, "delete 2 jobs of" in refused.err) == (2, True)
     assert yard.state(first) is JobState.WAITING
@@ -165,17 +171,17 @@ def test_jobs_are_removed_once_it_is_agreed(yard: Yard, shell: Shell) -> None:
 
 def test_a_waiting_job_is_cancelled(yard: Yard, shell: Shell) -> None:
     [job_id] = yard.add({})
-    assert shell("job", "cancel", yard.queue.name, job_id, "--room", yard.room).code == 2
-    assert shell("job", "cancel", yard.queue.name, job_id, "--room", yard.room, "--yes").code == 0
+    assert shell("job", "cancel", yard.queue.name, job_id, "--protocol", yard.protocol).code == 2
+    assert shell("job", "cancel", yard.queue.name, job_id, "--protocol", yard.protocol, "--yes").code == 0
     assert yard.state(job_id) in (None, JobState.CANCELLED)
 
 
 def test_what_a_handler_logged_is_printed(yard: Yard, shell: Shell) -> None:
     [job_id] = yard.work({"log": "two\nlines\x1b[2J"})
-    place = (yard.queue.name, job_id, "--room", yard.room)
+    place = (yard.queue.name, job_id, "--protocol", yard.protocol)
     assert shell("job", "logs", *place).out == "two\nlines\\x1b[2J\n"
     assert shell("job", "logs", *place, "--json").documents == [{"line": 0, "text": "two\nlines\x1b[2J"}]
-    missing = shell("job", "logs", yard.queue.name, "nobody", "--room", yard.room)
+    missing = shell("job", "logs", yard.queue.name, "nobody", "--protocol", yard.protocol)
     assert (missing.code, "no job 'nobody'" in missing.err) == (1, True)
 
 
@@ -185,7 +191,7 @@ def test_a_job_is_followed_from_its_first_event_to_its_end(
 ) -> None:
     [job_id] = yard.work(data)
     yard.work({})
-    said = shell("job", "tail", yard.queue.name, job_id, "--room", yard.room, "--json")
+    said = shell("job", "tail", yard.queue.name, job_id, "--protocol", yard.protocol, "--json")
     assert said.code == code, said
     kinds = [event["kind"] for event in said.documents]
     assert (kinds[-1], {event["job_id"] for event in said.documents}) == (last, {job_id})
@@ -194,7 +200,7 @@ def test_a_job_is_followed_from_its_first_event_to_its_end(
 
 def test_a_job_that_has_not_ended_is_followed_live(yard: Yard, shell: Shell, url: str) -> None:
     [job_id] = yard.add({"log": "x"})
-    words = ["job", "tail", yard.queue.name, job_id, "--room", yard.room, "--json", "--url", url]
+    words = ["job", "tail", yard.queue.name, job_id, "--protocol", yard.protocol, "--json", "--url", url]
     with subprocess.Popen(
         [sys.executable, "-m", "corral.cli", *words], stdout=subprocess.PIPE, text=True
     ) as tail:
@@ -210,8 +216,8 @@ def test_a_job_that_has_not_ended_is_followed_live(yard: Yard, shell: Shell, url
 def test_a_dead_job_that_was_put_back_is_followed_to_its_new_end(yard: Yard, shell: Shell, url: str) -> None:
     [job_id] = yard.work({"fail": "x"})
     if shell("job", "retry", *yard.words[:1], job_id, *yard.words[1:]).code:
-        return  # this room's failures are final
-    words = ["job", "tail", yard.queue.name, job_id, "--room", yard.room, "--json", "--url", url]
+        return  # this protocol's failures are final
+    words = ["job", "tail", yard.queue.name, job_id, "--protocol", yard.protocol, "--json", "--url", url]
     with subprocess.Popen(
         [sys.executable, "-m", "corral.cli", *words], stdout=subprocess.PIPE, text=True
     ) as tail:
@@ -266,25 +272,28 @@ def test_a_job_that_is_gone_when_it_ends_has_ended_as_its_event_says(
 # -- dlq ----------------------------------------------------------------------------------------------------
 
 
-def test_dead_jobs_of_every_room_are_listed_the_last_first(
+def test_dead_jobs_of_every_protocol_are_listed_the_last_first(
     yards: Callable[[str], Yard], shell: Shell
 ) -> None:
-    died = [(room, yards(room).work({"fail": f"in {room}"})[0]) for room in ("bullmq", "streams", "bridgemq")]
+    died = [
+        (protocol, yards(protocol).work({"fail": f"in {protocol}"})[0])
+        for protocol in ("bullmq", "streams", "bridgemq")
+    ]
     assert shell("dlq", "ls", "--reason", "nowhere").out == (
         "no dead jobs with a reason that has 'nowhere' here\n"
     )
     said = shell("dlq", "ls", "--json")
-    assert [(job["room"], job["id"]) for job in said.documents] == list(reversed(died))
+    assert [(job["protocol"], job["id"]) for job in said.documents] == list(reversed(died))
     [found] = shell("dlq", "ls", "--reason", "in bridge", "--json").documents
-    assert found["room"] == "bridgemq"
+    assert found["protocol"] == "bridgemq"
 
 
 def test_a_dead_job_is_shown_with_its_traces(yard: Yard, shell: Shell) -> None:
     dead, fine = yard.work({"fail": "no such user"}, {})
-    said = shell("dlq", "show", yard.queue.name, dead, "--room", yard.room)
+    said = shell("dlq", "show", yard.queue.name, dead, "--protocol", yard.protocol)
     assert said.code == 0
     assert "no such user" in said.out
-    other = shell("dlq", "show", yard.queue.name, fine, "--room", yard.room)
+    other = shell("dlq", "show", yard.queue.name, fine, "--protocol", yard.protocol)
     assert (other.code, "is completed, not dead" in other.err) == (1, True)
 
 
@@ -297,22 +306,20 @@ def test_dead_jobs_are_replayed_by_reason_and_by_id(yard: Yard, shell: Shell) ->
         assert (said.code, "has no retry" in said.err) == (1, True)
         return
     assert [yard.state(job_id) for job_id in ids] == [JobState.WAITING, JobState.DEAD, JobState.WAITING]
-    wrong = shell("dlq", "replay", yard.queue.name, ids[0], ids[1], "--room", yard.room, "--yes")
+    wrong = shell("dlq", "replay", yard.queue.name, ids[0], ids[1], "--protocol", yard.protocol, "--yes")
     assert (wrong.code, "nothing was changed" in wrong.err) == (1, True)
     assert yard.state(ids[1]) is JobState.DEAD
-    assert shell("dlq", "replay", yard.queue.name, ids[1], "--room", yard.room, "--yes").code == 0
+    assert shell("dlq", "replay", yard.queue.name, ids[1], "--protocol", yard.protocol, "--yes").code == 0
     assert yard.state(ids[1]) is JobState.WAITING
 
 
-def test_dead_jobs_of_every_queue_are_replayed_together(
-    yards: Callable[[str], Yard], shell: Shell
-) -> None:
-    rooms = {room: yards(room) for room in ("bullmq", "streams", "bridgemq")}
-    died = {room: yard.work({"fail": "x"})[0] for room, yard in rooms.items()}
+def test_dead_jobs_of_every_queue_are_replayed_together(yards: Callable[[str], Yard], shell: Shell) -> None:
+    protocols = {protocol: yards(protocol) for protocol in ("bullmq", "streams", "bridgemq")}
+    died = {protocol: yard.work({"fail": "x"})[0] for protocol, yard in protocols.items()}
     asked = shell("dlq", "replay")
     assert "put back 2 dead jobs of 'mail' (bullmq: 1), 'mail' (bridgemq: 1)" in asked.err
     assert shell("dlq", "replay", "--yes").code == 0
-    states = {room: yard.state(died[room]) for room, yard in rooms.items()}
+    states = {protocol: yard.state(died[protocol]) for protocol, yard in protocols.items()}
     assert states == {"bullmq": JobState.WAITING, "streams": JobState.DEAD, "bridgemq": JobState.WAITING}
 
 
@@ -327,16 +334,19 @@ def test_dead_jobs_are_discarded(yard: Yard, shell: Shell) -> None:
 # -- finding and asking -------------------------------------------------------------------------------------
 
 
-def test_a_queue_is_found_in_whichever_room_has_it(yards: Callable[[str], Yard], shell: Shell) -> None:
+def test_a_queue_is_found_in_whichever_protocol_has_it(yards: Callable[[str], Yard], shell: Shell) -> None:
     bridge = yards("bridgemq")
     [job_id] = bridge.add({})
     [document] = shell("queue", "pause", "mail", "--json").documents
-    assert document["room"] == "bridgemq"
+    assert document["protocol"] == "bridgemq"
     [job] = shell("job", "show", "mail", job_id, "--json").documents
-    assert (job["room"], job["id"]) == ("bridgemq", job_id)
+    assert (job["protocol"], job["id"]) == ("bridgemq", job_id)
     yards("bullmq").add({})
     said = shell("queue", "pause", "mail")
-    assert (said.code, "is in the rooms bullmq and bridgemq; choose one with --room" in said.err) == (2, True)
+    assert (said.code, "is in the protocols bullmq and bridgemq; choose one with --protocol" in said.err) == (
+        2,
+        True,
+    )
 
 
 def test_a_queue_that_is_not_there_is_told_with_those_that_are(
@@ -346,8 +356,8 @@ def test_a_queue_that_is_not_there_is_told_with_those_that_are(
     for verb in ("pause", "drain", "clean", "retry", "show"):
         said = shell("queue", verb, "mial")
         assert said.code == 1
-        assert f"no queue 'mial' in any room at {server.url}; there are: " in said.err
-        assert f"'{yard.queue.name}' ({yard.room})" in said.err
+        assert f"no queue 'mial' in any protocol at {server.url}; there are: " in said.err
+        assert f"'{yard.queue.name}' ({yard.protocol})" in said.err
     with server.connect() as client:
         assert client.keys("*mial*") == []
 
@@ -371,7 +381,7 @@ def test_at_a_terminal_it_asks(
     finally:
         os.close(ours)
         os.close(theirs)
-    assert b"delete 2 waiting jobs of queue 'mail' of room 'bullmq'? [y/N]" in told
+    assert b"delete 2 waiting jobs of queue 'mail' of protocol 'bullmq'? [y/N]" in told
     assert (b"nothing was changed" in told) == (code == 1)
     assert (command.returncode, yard.counts()[JobState.WAITING]) == (code, left)
 
@@ -403,9 +413,9 @@ def complete(line: str, **environment: str) -> set[str]:
     return set(ended.stdout.split())
 
 
-def test_the_shell_completes_verbs_rooms_and_queues(yards: Callable[[str], Yard], url: str) -> None:
+def test_the_shell_completes_verbs_protocols_and_queues(yards: Callable[[str], Yard], url: str) -> None:
     yards("bullmq").add({})
     assert {"pause", "drain", "show"} <= complete("corral queue ")
-    assert complete("corral queue ls --room b", REDIS_URL=url) == {"bullmq", "bridgemq"}
+    assert complete("corral queue ls --protocol b", REDIS_URL=url) == {"bullmq", "bridgemq"}
     assert complete("corral queue pause m", REDIS_URL=url) == {"mail"}
     assert complete("corral queue pause m", REDIS_URL="redis://127.0.0.1:1") == set()

@@ -61,21 +61,21 @@ def test_one_look_tells_rates_times_and_workers(yard: Yard, shell: Shell) -> Non
     yard.work({})
 
     async def look_while_jobs_are_done() -> list[dict[str, object]]:
-        async with working(yard.app, queues=[yard.queue.name], room=yard.room, name="bessie"):
-            words = ("top", "--once", "--interval", "2", "--json", "--room", yard.room)
+        async with working(yard.app, queues=[yard.queue.name], protocol=yard.protocol, name="bessie"):
+            words = ("top", "--once", "--interval", "2", "--json", "--protocol", yard.protocol)
             looking = asyncio.create_task(asyncio.to_thread(shell, *words))
             while not looking.done():
-                job = await yard.queue.add(yard.name, {} if yard.room == "streams" else {"fail": "x"})
+                job = await yard.queue.add(yard.name, {} if yard.protocol == "streams" else {"fail": "x"})
                 await ended(yard.queue, job.id)
                 await asyncio.sleep(0.02)
             return (await looking).documents
 
     [document] = yard.app.sync(look_while_jobs_are_done())
-    assert (document["room"], document["queue"]) == (yard.room, yard.queue.name)
+    assert (document["protocol"], document["queue"]) == (yard.protocol, yard.queue.name)
     assert document["workers"] == ["bessie"]
     rates = document["per_second"]
     assert rates["added"] > 1
-    assert rates["completed" if yard.room == "streams" else "dead"] > 1
+    assert rates["completed" if yard.protocol == "streams" else "dead"] > 1
     assert 0 <= document["p95_wait_ms"] < 5000
     assert 0 <= document["p95_run_ms"] < 5000
 

@@ -1,4 +1,4 @@
-"""Every room, as the contract suite sees it."""
+"""Every protocol, as the contract suite sees it."""
 
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -11,9 +11,9 @@ from corral.core.capability import Capability
 from corral.core.job import Claim, Job, JobOptions
 from corral.core.outcome import Completed, Outcome, Settlement
 from corral.core.ports import Broker, EventLog, Inspector, Operator, Profile, Reporter
-from corral.store.connect import Store
-from corral.wire.place import Place
-from corral.wiring import ROOMS, Room
+from corral.protocols import PROTOCOLS, Protocol
+from corral.protocols.binding import Binding
+from corral.store.client import Store
 
 JOB_NAMES = {"bullmq": "work", "streams": "embed", "bridgemq": "work"}
 
@@ -23,22 +23,22 @@ def now_ms() -> int:
 
 
 class House:
-    """One room on one empty server, with as many workers as a test wants."""
+    """One protocol on one empty server, with as many workers as a test wants."""
 
-    def __init__(self, room: Room, store: Store, namespace: str | None = None) -> None:
-        self.room = room
-        self.namespace = room.default_namespace if namespace is None else namespace
+    def __init__(self, protocol: Protocol, store: Store, namespace: str | None = None) -> None:
+        self.protocol = protocol
+        self.namespace = protocol.default_namespace if namespace is None else namespace
         self.store = store
-        self.queue = room.default_queue
-        self.job_name = JOB_NAMES[room.name]
+        self.queue = protocol.default_queue
+        self.job_name = JOB_NAMES[protocol.name]
         self._brokers: list[Broker] = []
         self.clock = now_ms
 
     def can(self, capability: Capability) -> bool:
-        return capability in self.room.capabilities
+        return capability in self.protocol.capabilities
 
-    def place(self, worker: str = "worker-a", **profile: Any) -> Place:
-        return Place(
+    def binding(self, worker: str = "worker-a", **profile: Any) -> Binding:
+        return Binding(
             self.store,
             self.queue,
             self.namespace,
@@ -47,24 +47,24 @@ class House:
         )
 
     def broker(self, worker: str = "worker-a", **profile: Any) -> Broker:
-        broker = self.room.broker(self.place(worker, **profile))
+        broker = self.protocol.broker(self.binding(worker, **profile))
         self._brokers.append(broker)
         return broker
 
     def reporter(self, worker: str = "worker-a") -> Reporter:
-        return self.room.reporter(self.place(worker))
+        return self.protocol.reporter(self.binding(worker))
 
     @property
     def inspector(self) -> Inspector:
-        return self.room.inspector(self.place())
+        return self.protocol.inspector(self.binding())
 
     @property
     def operator(self) -> Operator:
-        return self.room.operator(self.place())
+        return self.protocol.operator(self.binding())
 
     @property
     def events(self) -> EventLog:
-        return self.room.events(self.place())
+        return self.protocol.events(self.binding())
 
     def job(self, data: Any = None, *, id: str = "", **options: Any) -> Job:
         if not self.can(Capability.RETRY):
@@ -87,9 +87,9 @@ def settle(claim: Claim, outcome: Outcome | None = None) -> Settlement:
     return Settlement(claim, outcome or Completed(b"null"), now_ms())
 
 
-@pytest.fixture(params=list(ROOMS))
+@pytest.fixture(params=list(PROTOCOLS))
 async def house(request: pytest.FixtureRequest, store: Store) -> AsyncIterator[House]:
-    house = House(ROOMS[request.param], store)
+    house = House(PROTOCOLS[request.param], store)
     yield house
     await house.close()
 

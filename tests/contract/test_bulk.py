@@ -18,11 +18,11 @@ def text(value: Any) -> str | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def as_events(columns: EventColumns, room: str, queue: str) -> list[JobEvent]:
+def as_events(columns: EventColumns, protocol: str, queue: str) -> list[JobEvent]:
     return [
         JobEvent(
             id=text(columns.ids[n]) or "",
-            room=room,
+            protocol=protocol,
             queue=queue,
             at=columns.at[n],
             kind=text(columns.kinds[n]) or "",
@@ -38,7 +38,7 @@ def as_events(columns: EventColumns, room: str, queue: str) -> list[JobEvent]:
 
 
 async def live(house: House) -> None:
-    """A few lives of jobs, with every kind of end the room has."""
+    """A few lives of jobs, with every kind of end the protocol has."""
     broker, reporter = house.broker(), house.reporter()
     await broker.submit([house.job({"n": n}) for n in range(6)])
     claims = list((await broker.turn([], 6)).claims)
@@ -54,7 +54,7 @@ async def test_a_page_of_columns_says_what_the_events_say(house: House):
     events = await house.events.range()
     assert len(events) > 15
     page = await house.events.page()
-    assert as_events(page.columns, house.room.name, house.queue) == events
+    assert as_events(page.columns, house.protocol.name, house.queue) == events
     assert page.extent == await house.events.extent()
     assert page.size > 0
 
@@ -66,7 +66,7 @@ async def test_pages_of_any_size_join_without_a_seam(house: House):
         after, paged = "-", []
         while (page := await house.events.page(after, "+", count)).seen:
             assert page.seen <= count
-            paged += as_events(page.columns, house.room.name, house.queue)
+            paged += as_events(page.columns, house.protocol.name, house.queue)
             after = page.last
         assert paged == events
 
@@ -86,7 +86,7 @@ async def test_a_log_that_is_not_there_is_an_empty_page(house: House):
 
 
 def event_key(house: House) -> str:
-    return EVENT_KEYS[house.room.name].format(house.namespace, house.queue).removeprefix(":")
+    return EVENT_KEYS[house.protocol.name].format(house.namespace, house.queue).removeprefix(":")
 
 
 async def test_a_strangers_entry_is_read_as_it_stands(house: House, server):
@@ -98,7 +98,7 @@ async def test_a_strangers_entry_is_read_as_it_stands(house: House, server):
         client.xadd(key, {"event": "completed", "returnvalue": '"\\ud800"', "data": "NaN", "type": "x"})
         client.xadd(key, {"nothing": "known", "delay": "12", "count": "x1"})
     events = await house.events.range()
-    read = as_events((await house.events.page()).columns, house.room.name, house.queue)
+    read = as_events((await house.events.page()).columns, house.protocol.name, house.queue)
     assert [event.id for event in read] == [event.id for event in events]
     assert [event.kind for event in read] == [event.kind for event in events]
     assert [event.job_id for event in read] == [event.job_id for event in events]

@@ -17,11 +17,11 @@ LEDGER = Ledger("query/7", 60)
 
 
 def census(house: House):
-    return house.room.census(house.place())
+    return house.protocol.census(house.binding())
 
 
 def intake(house: House):
-    return house.room.intake(house.place("producer"))
+    return house.protocol.intake(house.binding("producer"))
 
 
 async def everyone(house: House, wanted: Wanted = ALL) -> list[Job]:
@@ -49,7 +49,7 @@ async def shelves(house: House) -> dict[str, set[str]]:
 
 
 async def mixed(house: House) -> dict[JobState, set[str]]:
-    """Jobs in every state that every room has."""
+    """Jobs in every state that every protocol has."""
     broker = house.broker()
     ids = await broker.submit([house.job({"n": n}) for n in range(9)])
     claims = list((await broker.turn([], 6)).claims)
@@ -113,7 +113,7 @@ async def test_shelves_hold_what_is_not_over_once_each(house: House):
     listed = await shelves(house)
     alive = expected[JobState.WAITING] | expected[JobState.ACTIVE]
     assert alive <= set().union(*listed.values())
-    for found in await census(house).whereabouts(sorted(alive)):
+    for found in await census(house).locate(sorted(alive)):
         assert found.has_record
         assert len(found.places) == 1
         assert found.id in listed[found.places[0]]
@@ -122,7 +122,7 @@ async def test_shelves_hold_what_is_not_over_once_each(house: House):
 async def test_a_job_that_is_nowhere_is_told_so(house: House):
     await mixed(house)
     unknown = str(uuid4())
-    [found] = await census(house).whereabouts([unknown])
+    [found] = await census(house).locate([unknown])
     assert (found.id, found.has_record, found.places) == (unknown, False, ())
 
 
@@ -244,7 +244,7 @@ async def test_a_refused_job_of_many_is_named_by_its_place_and_nothing_is_writte
     assert (await house.inspector.counts())[JobState.WAITING] == 0
 
 
-async def test_options_of_the_room_are_kept_on_the_way_in(house: House):
+async def test_options_of_the_protocol_are_kept_on_the_way_in(house: House):
     own = {"delay": 60_000} if house.can(Capability.DELAY) else {"extra": {"ttl_s": 77}}
     job = house.job({"n": 1}, id=str(uuid4()), **own)
     await intake(house).submit_once([job], LEDGER)

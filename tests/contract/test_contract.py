@@ -1,4 +1,4 @@
-"""What every room promises, whatever its wire looks like."""
+"""What every protocol promises, whatever its wire looks like."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from corral.core.job import JobState
 from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry
 from corral.core.ports import Why
 from corral.errors import SettleError
-from corral.wiring import ROOMS
+from corral.protocols import PROTOCOLS
 from tests.contract.conftest import House, settle, within
 
 AWKWARD = {
@@ -417,7 +417,7 @@ async def test_events_can_be_read_page_by_page_and_tailed(house: House):
     await broker.submit([house.job() for _ in range(5)])
     everything = await house.events.range()
     assert everything
-    assert all(event.room == house.room.name and event.queue == house.queue for event in everything)
+    assert all(event.protocol == house.protocol.name and event.queue == house.queue for event in everything)
     paged, after = [], "-"
     while page := await house.events.range(after, 3):
         paged += page
@@ -512,8 +512,8 @@ async def test_an_ended_job_can_be_removed_and_a_held_one_cannot(house: House):
 
 
 def where(capability: Capability):
-    """Run a test in the rooms that have the capability; their refusals elsewhere have tests of their own."""
-    able = [name for name, room in ROOMS.items() if capability in room.capabilities]
+    """Run a test in the protocols that have the capability; refusals elsewhere have tests of their own."""
+    able = [name for name, protocol in PROTOCOLS.items() if capability in protocol.capabilities]
     return pytest.mark.parametrize("house", able, indirect=True)
 
 
@@ -596,7 +596,7 @@ async def test_a_paused_queue_hands_out_nothing_until_it_resumes(house: House):
 @where(Capability.CUSTOM_ID)
 async def test_adding_an_id_that_exists_changes_nothing(house: House):
     broker = house.broker()
-    chosen = "order-17" if house.room.name == "bullmq" else "0b0e7e6c-6f5e-4f3b-9a53-2f4f0a9d8c11"
+    chosen = "order-17" if house.protocol.name == "bullmq" else "0b0e7e6c-6f5e-4f3b-9a53-2f4f0a9d8c11"
     assert await broker.submit([house.job({"n": 1}, id=chosen)]) == [chosen]
     assert await broker.submit([house.job({"n": 2}, id=chosen)]) == [chosen]
     turn = await broker.turn([], 5)

@@ -7,7 +7,7 @@ import pytest
 from tests.docs.pages import COMMANDS, HOME
 
 PAGE = (HOME / "docs" / "reference" / "cli.md").read_text()
-COMMON = {"--url", "--room", "--namespace", "--folder", "--json", "--yes", "--help"}
+COMMON = {"--url", "--protocol", "--namespace", "--folder", "--json", "--yes", "--help"}
 ELSEWHERE = ("lake",)
 """Groups with a page of their own."""
 

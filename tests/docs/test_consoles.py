@@ -29,7 +29,7 @@ def terminal(tmp_path: Path, url: str) -> Iterator[Terminal]:
 
 
 def is_done(app: Corral) -> bool:
-    """Does nothing wait or run in any queue of the usual room?"""
+    """Does nothing wait or run in any queue of the usual protocol?"""
     unfinished = (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE)
     queues = app.sync(app.queues())
     counts = [app.sync(queue.inspector.counts()) for queue in queues]

@@ -72,6 +72,7 @@ def test_what_is_tried_again_is_as_the_page_says(tmp_path: Path, app: Corral) ->
     ids = {to: add(to) for to in cases}
     worker = start("worker", "shop:app", cwd=tmp_path)
     try:
+
         def is_over() -> bool:
             jobs = [app.sync(queue.inspector.job(job_id)) for job_id in ids.values()]
             return all(job is not None and job.state in (JobState.DEAD, JobState.COMPLETED) for job in jobs)
@@ -93,6 +94,7 @@ def test_the_schedules_of_the_page_are_listed_once_a_worker_has_run(tmp_path: Pa
     run(tmp_path, "ticks.py")
     worker = start("worker", "reports:app", cwd=tmp_path)
     try:
+
         def schedules() -> set[str]:
             return {found["id"] for found in corral("cron", "ls", "--json").documents}
 

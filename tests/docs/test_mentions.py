@@ -9,7 +9,7 @@ from tests.docs.pages import COMMANDS, HOME
 
 PAGES = [*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md"), *(HOME / "examples").rglob("*.md")]
 GROUPS = {words[0] for words in COMMANDS if len(words) > 1}
-ROOT_OPTIONS = {"--url", "--room", "--namespace", "--folder", "--json", "--version", "--help"}
+ROOT_OPTIONS = {"--url", "--protocol", "--namespace", "--folder", "--json", "--version", "--help"}
 ROOT_OPTIONS |= {"--install-completion", "--show-completion"}
 _CODE = re.compile(r"```.*?```|`([^`\n]+)`", re.DOTALL)
 _CORRAL = re.compile(r"(?:^|[$|;&] ?)corral( [^`$|;&#\n]*)", re.MULTILINE)

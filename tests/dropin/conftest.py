@@ -6,9 +6,9 @@ import pytest
 
 from tests.dropin.desk import Desk
 from tests.dropin.peer import Peer
+from tests.protocols.conftest import node as node
+from tests.protocols.conftest import node_process as node_process
 from tests.support.node import Node
-from tests.wire.conftest import node as node
-from tests.wire.conftest import node_process as node_process
 
 
 @pytest.fixture

@@ -150,9 +150,7 @@ async def test_the_board_pauses_adds_changes_and_cleans(desk: Desk, ask: Ask) ->
     await ask("put", "/api/queues/:queueName/pause")
     assert await queue.isPaused() is (await listed(ask))["isPaused"] is True
     await ask("post", "/api/queues/:queueName/add", name="works", data={"n": 1}, options={})
-    await ask(
-        "patch", "/api/queues/:queueName/:jobId/update-data", params={"jobId": "1"}, jobData={"n": 2}
-    )
+    await ask("patch", "/api/queues/:queueName/:jobId/update-data", params={"jobId": "1"}, jobData={"n": 2})
     assert await queue.getWaitingCount() == 1
     await ask("put", "/api/queues/:queueName/resume")
     await until_true(lambda: ran(queue, completed=1))

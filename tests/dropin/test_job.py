@@ -197,7 +197,7 @@ async def test_a_job_taken_by_hand_fails_by_its_options(
     seen = await peer.read(job.id)
     assert (seen["failedReason"], seen["attemptsMade"]) == ("no", 1) == (job.failedReason, job.attemptsMade)
     assert len(seen["stacktrace"]) == 1
-    assert 'no' in seen["stacktrace"][0]
+    assert "no" in seen["stacktrace"][0]
     assert job.stacktrace == seen["stacktrace"]
 
 

@@ -120,8 +120,10 @@ async def test_a_paused_queue_is_paused_for_node_too(desk: Desk, peer: Peer) -> 
     await queue.add("send", {})
     await queue.pause()
     assert await queue.isPaused() is await peer("isPaused") is True
-    assert await queue.getJobCounts("waiting") == {"waiting": 0, "paused": 1} == await peer(
-        "getJobCounts", "waiting"
+    assert (
+        await queue.getJobCounts("waiting")
+        == {"waiting": 0, "paused": 1}
+        == await peer("getJobCounts", "waiting")
     )
     assert await queue.getWaitingCount() == 1
     assert [job.id for job in await queue.getWaiting()] == ["1"]

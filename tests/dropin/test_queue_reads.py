@@ -158,9 +158,7 @@ def test_a_queue_knows_its_keys() -> None:
 @pytest.mark.parametrize(
     ("name", "words"), [("", "Queue name must be provided"), ("a:b", "Queue name cannot contain :")]
 )
-async def test_a_name_node_refuses_is_refused_in_its_words(
-    peer: Peer, name: str, words: str
-) -> None:
+async def test_a_name_node_refuses_is_refused_in_its_words(peer: Peer, name: str, words: str) -> None:
     with pytest.raises(ValueError, match=f"^{words}$"):
         Queue(name)
     with pytest.raises(Exception, match=f"^{words}$"):

@@ -1,23 +1,23 @@
-"""Each room on an empty server, with the means to do it harm."""
+"""Each protocol on an empty server, with the means to do it harm."""
 
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests.support.chaos_arena import Arena
-from tests.support.chaos_ledger import ROOMS
+from tests.support.chaos_ledger import PROTOCOLS
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
 
-@pytest.fixture(params=ROOMS)
-def room(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture
-async def arena(server: Server, room: str) -> AsyncIterator[Arena]:
-    arena = Arena(server, room)
+async def arena(server: Server, protocol: str) -> AsyncIterator[Arena]:
+    arena = Arena(server, protocol)
     yield arena
     await arena.close()
 

@@ -25,7 +25,7 @@ def through(proxy: Proxy) -> str:
 
 
 async def work(job: JobContext) -> Any:
-    """Every third job fails at first, where its room has retries; the rest ends at once or after a nap."""
+    """Every third job fails at first, where its protocol has retries; the rest end at once or after a nap."""
     number = job.data["number"]
     if job.attempt < _attempts(number) and job.options.attempts > 1:
         raise Transient("again")
@@ -40,12 +40,12 @@ def _attempts(number: int) -> int:
 
 def expected(arena: Arena) -> Callable[[int], int]:
     """How many attempts the job of a number must have had."""
-    return (lambda number: 1) if arena.room == "streams" else _attempts
+    return (lambda number: 1) if arena.protocol == "streams" else _attempts
 
 
 async def add_work(arena: Arena, count: int) -> None:
     """Add jobs whose retries go both ways: through the delayed, and straight back to the waiting."""
-    if arena.room == "streams":
+    if arena.protocol == "streams":
         await arena.add(count)
         return
     await arena.add(count // 2, {"attempts": 3, "backoff": {"type": "fixed", "delay": 1}})

@@ -23,7 +23,8 @@ async def kill_at_random(arena: Arena, *, jobs: int, kills: int, random: Random)
     every kill hits a queue that is being worked, however fast the machine.
     """
     with crew(
-        arena.server.url, arena.room, HANDS, concurrency=CONCURRENCY, lock_ms=LOCK_MS, recover_ms=RECOVER_MS,
+        arena.server.url, arena.protocol, HANDS, concurrency=CONCURRENCY, lock_ms=LOCK_MS,
+        recover_ms=RECOVER_MS,
         max_stalls=1_000_000,
     ) as hands:  # fmt: skip
         for wave in range(1, kills + 1):

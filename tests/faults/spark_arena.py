@@ -28,7 +28,7 @@ STARTS_S = 180
 
 
 def write_events(server: Server, jobs: int) -> list[str]:
-    """Four events of each job into the log, as the room writes them; their ids."""
+    """Four events of each job into the log, as the protocol writes them; their ids."""
     ids: list[str] = []
     with server.connect() as client:
         for start in range(0, jobs, 2500):

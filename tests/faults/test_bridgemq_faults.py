@@ -1,4 +1,4 @@
-"""What only the BridgeMQ room has to bear: schedulers killed and stopped while they fire, and a long list."""
+"""What only the BridgeMQ protocol has to bear: schedulers killed and stopped while firing, a long list."""
 
 import asyncio
 import time
@@ -68,7 +68,7 @@ async def test_a_hundred_real_ticks_with_leaders_killed_and_frozen_fire_each_sec
 async def test_a_killed_workers_jobs_are_back_within_35_seconds_and_so_are_its_slots(server: Server):
     """The usual times: a heartbeat of 30 s, a leader that looks every 5 s."""
     held, within = 5, 35.0
-    async with Corral(server.url, room="bridgemq") as app:
+    async with Corral(server.url, protocol="bridgemq") as app:
         queue = app.queue()
         with server.connect() as client, crew(server.url, "bridgemq", 1) as hands:
             [victim] = hands.hands
@@ -94,7 +94,7 @@ async def test_a_killed_workers_jobs_are_back_within_35_seconds_and_so_are_its_s
 
 async def test_a_match_in_a_hundred_thousand_is_found_within_a_hundred_calls(server: Server, store):
     """100,000 waiting jobs of 1 KB of which one in 10,000 matches."""
-    from tests.wire.test_bridgemq_claiming import BESIDES, calls_until_claimed, fill, keys_read
+    from tests.protocols.test_bridgemq_claiming import BESIDES, calls_until_claimed, fill, keys_read
 
     count, every = scaled(100_000, least=20_000), 10_000
     with server.connect() as client:

@@ -1,4 +1,4 @@
-"""The state machine of the BridgeMQ room, for longer."""
+"""The state machine of the BridgeMQ protocol, for longer."""
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.faults
 
 @pytest.mark.parametrize(("fate", "number"), cuts(2, 3, 7))
 async def test_trips_that_settle_and_claim_may_be_cut_anywhere(arena, proxy, fate, number):
-    rule = cut_every(proxy, number, is_trip(arena.room, Trip.BOTH), fate)
+    rule = cut_every(proxy, number, is_trip(arena.protocol, Trip.BOTH), fate)
     await add_work(arena, scaled(120, least=60))
     async with arena.worker(work, through(proxy), concurrency=4):
         await finish(arena)
@@ -25,7 +25,7 @@ async def test_trips_that_settle_and_claim_may_be_cut_anywhere(arena, proxy, fat
 
 @pytest.mark.parametrize(("fate", "number"), cuts(2, 3))
 async def test_trips_that_only_claim_may_be_cut_anywhere(arena, proxy, fate, number):
-    rule = cut_every(proxy, number, is_trip(arena.room, Trip.CLAIM), fate)
+    rule = cut_every(proxy, number, is_trip(arena.protocol, Trip.CLAIM), fate)
     async with arena.worker(work, through(proxy)):
         for _ in range(scaled(15, least=8)):
             await add_work(arena, 3)
@@ -37,7 +37,7 @@ async def test_trips_that_only_claim_may_be_cut_anywhere(arena, proxy, fate, num
 @pytest.mark.parametrize(("fate", "number"), cuts(2, 3))
 async def test_trips_that_only_settle_may_be_cut_anywhere(arena, proxy, fate, number):
     held = 8
-    rule = cut_every(proxy, number, is_trip(arena.room, Trip.SETTLE), fate)
+    rule = cut_every(proxy, number, is_trip(arena.protocol, Trip.SETTLE), fate)
     for _ in range(scaled(3, least=2)):
         begun, may_end = [], asyncio.Semaphore(0)
 
@@ -63,8 +63,8 @@ async def test_trips_that_only_settle_may_be_cut_anywhere(arena, proxy, fate, nu
 
 @pytest.mark.parametrize("fate", [*CUTS, Fate.SILENCE])
 async def test_asking_for_the_claims_of_a_lost_answer_may_be_cut_anywhere(arena, proxy, fate):
-    lost = cut_every(proxy, 3, is_trip(arena.room, Trip.BOTH), Fate.SWALLOW)
-    rule = cut_every(proxy, 2, is_adoption(arena.room), fate)
+    lost = cut_every(proxy, 3, is_trip(arena.protocol, Trip.BOTH), Fate.SWALLOW)
+    rule = cut_every(proxy, 2, is_adoption(arena.protocol), fate)
     await add_work(arena, scaled(120, least=60))
     async with arena.worker(work, through(proxy), concurrency=4):
         await finish(arena)
@@ -79,7 +79,7 @@ async def test_a_trip_that_arrives_when_its_worker_has_gone_on_runs_nothing_twic
         await asyncio.sleep(LATE_S / 6)
         return await work(job)
 
-    rule = cut_every(proxy, 3, is_trip(arena.room, trip), Fate.LATE)
+    rule = cut_every(proxy, 3, is_trip(arena.protocol, trip), Fate.LATE)
     async with arena.worker(nap_and_work, through(proxy), concurrency=3):
         for _ in range(scaled(8, least=6)):
             # more than can be claimed before the late trip is there

@@ -24,7 +24,7 @@ async def freeze_with_work(arena: Arena, hand: Hand) -> None:
 
 
 async def test_the_late_settlements_of_a_frozen_worker_are_refused_and_reported_as_lost_work(arena):
-    with crew(arena.server.url, arena.room, 1, **SHORT) as hands:
+    with crew(arena.server.url, arena.protocol, 1, **SHORT) as hands:
         [frozen] = hands.hands
         await freeze_with_work(arena, frozen)
         hands.hire().wait_ready()
@@ -39,7 +39,7 @@ async def test_the_late_settlements_of_a_frozen_worker_are_refused_and_reported_
 
 
 async def test_a_worker_that_was_frozen_alone_ends_each_job_once(arena):
-    with crew(arena.server.url, arena.room, 1, **SHORT) as hands:
+    with crew(arena.server.url, arena.protocol, 1, **SHORT) as hands:
         [frozen] = hands.hands
         await freeze_with_work(arena, frozen)
         await asyncio.sleep(3 * LOCK_MS / 1000)
@@ -54,7 +54,7 @@ async def test_a_worker_that_was_frozen_alone_ends_each_job_once(arena):
 @pytest.mark.timeout(300)
 async def test_workers_frozen_at_random_complete_no_job_twice(arena):
     random, freezes = seeded(), scaled(8, least=3)
-    with crew(arena.server.url, arena.room, 3, **SHORT) as hands:
+    with crew(arena.server.url, arena.protocol, 3, **SHORT) as hands:
         for _ in range(freezes):
             await arena.add(200, how="nap", seconds=0.02)
             assert await arena.falls_to(100, END_S)
@@ -74,7 +74,7 @@ async def test_workers_frozen_at_random_complete_no_job_twice(arena):
 async def test_handlers_that_block_the_loop_for_ten_locks_run_once(arena):
     ten_locks = 10 * LOCK_MS / 1000
     # one blocks asleep, one at work under the GIL, and the third looks for what was abandoned
-    with crew(arena.server.url, arena.room, 3, concurrency=1, **SHORT) as hands:
+    with crew(arena.server.url, arena.protocol, 3, concurrency=1, **SHORT) as hands:
         await arena.add(1, how="block", seconds=ten_locks)
         await arena.add(1, how="spin", seconds=ten_locks)
         assert await arena.falls_to(0, END_S)

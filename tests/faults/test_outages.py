@@ -31,8 +31,8 @@ def lasting(tmp_path: Path) -> Iterator[LastingServer]:
 
 
 @pytest.fixture
-async def arena(lasting: LastingServer, room: str) -> AsyncIterator[Arena]:
-    arena = Arena(lasting, room)
+async def arena(lasting: LastingServer, protocol: str) -> AsyncIterator[Arena]:
+    arena = Arena(lasting, protocol)
     yield arena
     await arena.close()
 

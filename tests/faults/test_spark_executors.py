@@ -81,7 +81,7 @@ def test_killed_executors_double_no_submission(server: Server, tmp_path: Path):
     with Ranch(server, "bullmq") as ranch:
 
         async def waiting() -> int:
-            return (await ranch.room.inspector(ranch.place("letters")).counts())[JobState.WAITING]
+            return (await ranch.protocol.inspector(ranch.binding("letters")).counts())[JobState.WAITING]
 
         numbers: list[int] = []
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from enum import Enum
 
-from corral.wire.bridgemq.broker import SCRIPTS as BRIDGEMQ
-from corral.wire.bridgemq.keys import Keys as BridgemqKeys
-from corral.wire.bullmq.broker import SCRIPTS as BULLMQ
-from corral.wire.bullmq.keys import FIXED
-from corral.wire.streams.broker import SCRIPTS as STREAMS
+from corral.protocols.bridgemq.broker import SCRIPTS as BRIDGEMQ
+from corral.protocols.bridgemq.keys import Keys as BridgemqKeys
+from corral.protocols.bullmq.broker import SCRIPTS as BULLMQ
+from corral.protocols.bullmq.keys import FIXED
+from corral.protocols.streams.broker import SCRIPTS as STREAMS
 from tests.support.proxy import Command, Fate, Proxy, Rule, runs_script
 
 Matches = Callable[[Command], bool]
@@ -37,15 +37,15 @@ _WANT = {"bullmq": 3, "streams": 6, "bridgemq": 5}
 """Which argument of a turn says how many are wanted."""
 
 
-def is_trip(room: str, trip: Trip) -> Matches:
+def is_trip(protocol: str, trip: Trip) -> Matches:
     """Matches turns of one kind."""
-    is_turn = runs_script(_SCRIPTS[room]["turn"].sha)
+    is_turn = runs_script(_SCRIPTS[protocol]["turn"].sha)
 
     def matches(command: Command) -> bool:
         if not is_turn(command):
             return False
         keys = int(command[2])
-        settles, claims = keys > _OWN_KEYS[room], int(command[3 + keys + _WANT[room]]) > 0
+        settles, claims = keys > _OWN_KEYS[protocol], int(command[3 + keys + _WANT[protocol]]) > 0
         return (settles, claims) == {
             Trip.CLAIM: (False, True),
             Trip.SETTLE: (True, False),
@@ -55,9 +55,9 @@ def is_trip(room: str, trip: Trip) -> Matches:
     return matches
 
 
-def is_adoption(room: str) -> Matches:
+def is_adoption(protocol: str) -> Matches:
     """Matches the question for what a lost trip claimed."""
-    return runs_script(_SCRIPTS[room]["adopt"].sha)
+    return runs_script(_SCRIPTS[protocol]["adopt"].sha)
 
 
 def every(number: int, matches: Matches) -> Matches:

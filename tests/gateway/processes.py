@@ -17,7 +17,7 @@ WORKER = """
 import asyncio, os, sys
 from corral import Corral
 
-app = Corral(os.environ["REDIS_URL"], room="streams")
+app = Corral(os.environ["REDIS_URL"], protocol="streams")
 
 @app.job("embed")
 async def embed(job):

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from corral.gateway.models import NewJob
-from corral.wire.streams import TASKS
+from corral.protocols.streams import TASKS
 from tests.gateway.conftest import Open
 from tests.gateway.serving import Gateway, keyspace
 from tests.support.stranger_streams import StrangerGateway, StrangerWorker, story
@@ -59,7 +59,7 @@ def test_every_task_of_the_document_is_taken(gateway: Gateway, task: str) -> Non
     assert gateway.client.post("/v1/jobs", json={"task": task, "payload": {}}).status_code == 202
 
 
-def test_the_interface_knows_the_rooms_tasks_and_no_others() -> None:
+def test_the_interface_knows_the_protocols_tasks_and_no_others() -> None:
     assert tuple(NewJob.model_json_schema()["properties"]["task"]["enum"]) == TASKS
 
 
@@ -265,9 +265,7 @@ def test_past_the_backlog_the_queue_is_full_and_says_when_to_ask_again(
     assert keyspace(client) == before
 
 
-def test_what_is_pending_counts_and_what_was_acknowledged_does_not(
-    opened: Open, client: redis.Redis
-) -> None:
+def test_what_is_pending_counts_and_what_was_acknowledged_does_not(opened: Open, client: redis.Redis) -> None:
     """A stranger only acknowledges: the length of the stream says nothing about the backlog."""
     gateway, worker = opened(max_backlog=2), StrangerWorker(client)
     ids = [gateway.submit(), gateway.submit()]

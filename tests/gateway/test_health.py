@@ -67,8 +67,8 @@ def test_metrics_tell_requests_tails_and_queues(opened: Open, client: redis.Redi
         'corral_gateway_requests_total{method="other",route="other",status="404"} 1.0',
         'corral_gateway_tails{kind="job"} 1.0',
         'corral_gateway_events_told_total{kind="job"} 1.0',
-        'corral_job_count{queue="jobs",room="streams",state="waiting"} 1.0',
-        'corral_job_count{queue="mail",room="bullmq",state="dead"} 1.0',
+        'corral_job_count{queue="jobs",protocol="streams",state="waiting"} 1.0',
+        'corral_job_count{queue="mail",protocol="bullmq",state="dead"} 1.0',
         'bullmq_job_count{queue="mail",state="failed"} 1.0',
         "corral_gateway_server_up 1.0",
     ):

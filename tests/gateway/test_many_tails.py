@@ -23,9 +23,7 @@ RESET = b"\x01\0\0\0\0\0\0\0"
 
 def is_whole(readers: list[Reader], asked: Namespace) -> bool:
     count = int(asked.rate * asked.seconds)
-    return all(
-        reader.numbers == list(range(len(range(reader.job, count, asked.jobs)))) for reader in readers
-    )
+    return all(reader.numbers == list(range(len(range(reader.job, count, asked.jobs)))) for reader in readers)
 
 
 async def test_every_reader_hears_every_event_in_order(opened: Open, server: Server) -> None:

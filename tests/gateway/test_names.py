@@ -8,8 +8,8 @@ import redis
 
 from corral import Corral
 from corral.core.job import Job
+from corral.protocols import protocol_named
 from corral.queue import Queue
-from corral.wiring import room_named
 from tests.gateway.serving import Gateway
 
 STRANGE = ["eu/mail", "/", "a//b/", "50%2F50", "коровы и <телята>", "why?#not&=+"]
@@ -23,7 +23,7 @@ async def app(url: str) -> Any:
 
 async def filled(app: Corral, name: str, count: int) -> list[str]:
     """Ids of jobs in a queue of that name, which we would not give ourselves."""
-    queue = Queue(app, room_named("bullmq"), name, is_read=True)
+    queue = Queue(app, protocol_named("bullmq"), name, is_read=True)
     jobs = [Job(name="send", data={"n": n}, queue=name, created_at=app.clock()) for n in range(count)]
     return await app.broker(queue).submit(jobs)
 

@@ -98,25 +98,25 @@ def browser(tmp_path: Path) -> Iterator[Chromium]:
 
 
 class Farm:
-    """Jobs in every room."""
+    """Jobs in every protocol."""
 
     def __init__(self, url: str) -> None:
         self.app = Corral(url)
-        for room, queue, name in (("bullmq", "mail", "send"), ("streams", "jobs", "embed"),
+        for protocol, queue, name in (("bullmq", "mail", "send"), ("streams", "jobs", "embed"),
                                   ("bridgemq", "reports", "render")):  # fmt: skip
 
-            @self.app.job(name, queue=queue, room=room)
+            @self.app.job(name, queue=queue, protocol=protocol)
             async def work(job: Any) -> None:
                 if "fail" in job.data:
                     raise Unrecoverable(job.data["fail"])
 
     def work(self, *jobs: tuple[str, str, str, Any]) -> None:
-        """Add (room, queue, name, data) and have them done."""
+        """Add (protocol, queue, name, data) and have them done."""
 
         async def until_all_have_ended() -> None:
             async with working(self.app, name="bessie"):
-                for room, queue, name, data in jobs:
-                    target = self.app.queue(queue, room)
+                for protocol, queue, name, data in jobs:
+                    target = self.app.queue(queue, protocol)
                     await ended(target, (await target.add(name, data)).id)
 
         self.app.sync(until_all_have_ended())
@@ -133,9 +133,9 @@ def farm(server: Server) -> Iterator[Farm]:
     farm.close()
 
 
-def row(queue: str, room: str) -> str:
+def row(queue: str, protocol: str) -> str:
     """JavaScript for the cells of a queue's row."""
-    wanted = orjson.dumps([queue, room]).decode()
+    wanted = orjson.dumps([queue, protocol]).decode()
     return (
         "(() => { for (const row of document.querySelectorAll('#rows tr')) {"
         " const cells = [...row.cells].map((cell) => cell.textContent);"
@@ -193,7 +193,7 @@ def test_workers_are_counted_while_they_are_alive(gateway: Gateway, farm: Farm, 
             browser.until(f"{one} === '{count}'")
 
     async def look_while_one_works() -> None:
-        async with working(farm.app, queues=["mail"], room="bullmq", name="bessie"):
+        async with working(farm.app, queues=["mail"], protocol="bullmq", name="bessie"):
             await asyncio.to_thread(until_both_say, "1")
 
     until_both_say("0")

@@ -37,7 +37,7 @@ def test_every_role_is_on_the_page() -> None:
 def test_every_path_is_on_the_page() -> None:
     document = create_app(Settings(redis_url="redis://127.0.0.1:1")).openapi()
     for path in document["paths"]:
-        last = path.replace("{job_id}", "{id}").removeprefix("/v1/queues/{room}/{queue}")
+        last = path.replace("{job_id}", "{id}").removeprefix("/v1/queues/{protocol}/{queue}")
         if last.endswith("{verb}"):
             last = last.replace("{verb}", "{retry,promote,remove,cancel}")
         assert last in PAGE, path

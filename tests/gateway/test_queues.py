@@ -1,4 +1,4 @@
-"""Queues of every room: looked at and operated by HTTP."""
+"""Queues of every protocol: looked at and operated by HTTP."""
 
 import asyncio
 from typing import Any
@@ -8,23 +8,23 @@ import redis
 
 from corral import Corral, JobState, Queue, Unrecoverable
 from corral.core.capability import Capability
-from corral.wiring import ROOMS
+from corral.protocols import PROTOCOLS
 from tests.gateway.serving import Gateway, keyspace
 from tests.support.apps import ended, reached, working
 from tests.support.sse import Tail
 
 NAMES = {"streams": "embed"}
-pytestmark = pytest.mark.parametrize("room", list(ROOMS))
+pytestmark = pytest.mark.parametrize("protocol", list(PROTOCOLS))
 
 
 class Shop:
-    """One queue of one room, and its address at the gateway."""
+    """One queue of one protocol, and its address at the gateway."""
 
-    def __init__(self, app: Corral, room: str, gateway: Gateway) -> None:
+    def __init__(self, app: Corral, protocol: str, gateway: Gateway) -> None:
         self.app, self.gateway = app, gateway
-        self.queue: Queue = app.queue(None if room == "streams" else "mail", room)
-        self.name = NAMES.get(room, "send")
-        self.path = f"/v1/queues/{room}/{self.queue.name}"
+        self.queue: Queue = app.queue(None if protocol == "streams" else "mail", protocol)
+        self.name = NAMES.get(protocol, "send")
+        self.path = f"/v1/queues/{protocol}/{self.queue.name}"
 
     async def add(self, *data: Any, **options: Any) -> list[str]:
         return [(await self.queue.add(self.name, datum, **options)).id for datum in data]
@@ -36,13 +36,13 @@ class Shop:
         return await asyncio.to_thread(self.gateway.client.post, self.path + path, json=document)
 
     def can(self, capability: Capability) -> bool:
-        return capability in self.queue.room.capabilities
+        return capability in self.queue.protocol.capabilities
 
 
 @pytest.fixture
-async def shop(gateway: Gateway, server: Any, room: str) -> Any:
+async def shop(gateway: Gateway, server: Any, protocol: str) -> Any:
     async with Corral(server.url) as app:
-        yield Shop(app, room, gateway)
+        yield Shop(app, protocol, gateway)
 
 
 async def refused(answer: Any, status: int, kind: str) -> str:
@@ -53,23 +53,23 @@ async def refused(answer: Any, status: int, kind: str) -> str:
 # -- reads --------------------------------------------------------------------------------------------------
 
 
-async def test_queues_are_listed_with_their_counts(shop: Shop, room: str) -> None:
+async def test_queues_are_listed_with_their_counts(shop: Shop, protocol: str) -> None:
     await shop.add({"n": 1}, {"n": 2})
-    answer = await asyncio.to_thread(shop.gateway.client.get, "/v1/queues", params={"room": room})
+    answer = await asyncio.to_thread(shop.gateway.client.get, "/v1/queues", params={"protocol": protocol})
     [found] = answer.json()["queues"]
-    assert (found["room"], found["queue"], found["is_paused"]) == (room, shop.queue.name, False)
+    assert (found["protocol"], found["queue"], found["is_paused"]) == (protocol, shop.queue.name, False)
     assert found["counts"]["waiting"] == 2
-    assert set(found["capabilities"]) == {one.value for one in shop.queue.room.capabilities}
+    assert set(found["capabilities"]) == {one.value for one in shop.queue.protocol.capabilities}
     assert (await shop.get()).json() == found
     everywhere = await asyncio.to_thread(shop.gateway.client.get, "/v1/queues")
     assert found in everywhere.json()["queues"]
 
 
-async def test_what_is_not_there_is_not_found(shop: Shop, room: str) -> None:
+async def test_what_is_not_there_is_not_found(shop: Shop, protocol: str) -> None:
     get = shop.gateway.client.get
-    await refused(await asyncio.to_thread(get, "/v1/queues/nowhere/x"), 404, "room-not-found")
-    await refused(await asyncio.to_thread(get, "/v1/queues?room=nowhere"), 404, "room-not-found")
-    await refused(await asyncio.to_thread(get, f"/v1/queues/{room}/nothing"), 404, "queue-not-found")
+    await refused(await asyncio.to_thread(get, "/v1/queues/nowhere/x"), 404, "protocol-not-found")
+    await refused(await asyncio.to_thread(get, "/v1/queues?protocol=nowhere"), 404, "protocol-not-found")
+    await refused(await asyncio.to_thread(get, f"/v1/queues/{protocol}/nothing"), 404, "queue-not-found")
     await shop.add({})
     await refused(await shop.get("/jobs/nobody"), 404, "job-not-found")
 
@@ -103,10 +103,10 @@ async def test_a_listing_that_does_not_fit_is_refused(shop: Shop, query: dict[st
     assert (await shop.get("/jobs", **query)).status_code == status
 
 
-async def test_one_job_is_shown_with_its_attempts_log_and_events(shop: Shop, room: str) -> None:
+async def test_one_job_is_shown_with_its_attempts_log_and_events(shop: Shop, protocol: str) -> None:
     options = {"attempts": 2, "backoff": {"type": "fixed", "delay": 1}} if shop.can(Capability.RETRY) else {}
 
-    @shop.app.job(shop.name, queue=shop.queue.name, room=room, **options)
+    @shop.app.job(shop.name, queue=shop.queue.name, protocol=protocol, **options)
     async def send(job: Any) -> dict[str, int]:
         await job.log("a line")
         await job.progress(50)
@@ -121,7 +121,7 @@ async def test_one_job_is_shown_with_its_attempts_log_and_events(shop: Shop, roo
     assert (job["id"], job["name"], job["state"]) == (job_id, shop.name, "completed")
     assert job["result"] == {"n": 2}
     # BridgeMQ's contract drops the data of a job that succeeded
-    assert job["data"] == (None if room == "bridgemq" else {"n": 1})
+    assert job["data"] == (None if protocol == "bridgemq" else {"n": 1})
     assert job["attempt"] == (2 if shop.can(Capability.RETRY) else 1)
     assert "a line" in job["logs"][-1]
     kinds = [event["kind"] for event in job["events"]]
@@ -131,8 +131,8 @@ async def test_one_job_is_shown_with_its_attempts_log_and_events(shop: Shop, roo
     assert all(event["job_id"] == job_id for event in job["events"])
 
 
-async def test_a_dead_job_is_among_the_dead_letters_with_its_reason(shop: Shop, room: str) -> None:
-    @shop.app.job(shop.name, queue=shop.queue.name, room=room)
+async def test_a_dead_job_is_among_the_dead_letters_with_its_reason(shop: Shop, protocol: str) -> None:
+    @shop.app.job(shop.name, queue=shop.queue.name, protocol=protocol)
     async def send(job: Any) -> None:
         raise Unrecoverable("no such street")
 
@@ -144,8 +144,8 @@ async def test_a_dead_job_is_among_the_dead_letters_with_its_reason(shop: Shop, 
     assert "no such street" in dead["reason"]
 
 
-async def test_workers_are_listed_while_they_are_there(shop: Shop, room: str) -> None:
-    @shop.app.job(shop.name, queue=shop.queue.name, room=room)
+async def test_workers_are_listed_while_they_are_there(shop: Shop, protocol: str) -> None:
+    @shop.app.job(shop.name, queue=shop.queue.name, protocol=protocol)
     async def send(job: Any) -> None:
         return
 
@@ -157,11 +157,11 @@ async def test_workers_are_listed_while_they_are_there(shop: Shop, room: str) ->
     assert (await shop.get("/workers")).json()["workers"] == []
 
 
-async def test_schedules_are_listed_where_a_room_has_them(shop: Shop, room: str) -> None:
+async def test_schedules_are_listed_where_a_protocol_has_them(shop: Shop, protocol: str) -> None:
     await shop.add({})
     answer = await shop.get("/schedules")
-    if room == "streams":
-        assert "room" in await refused(answer, 409, "unsupported")
+    if protocol == "streams":
+        assert "protocol" in await refused(answer, 409, "unsupported")
     else:
         assert answer.json() == {"schedules": []}
 
@@ -192,8 +192,8 @@ async def test_a_delayed_job_is_promoted_or_the_reason_is_given(shop: Shop) -> N
     assert "is waiting" in await refused(await shop.post(f"/jobs/{job_id}/promote"), 409, "not-possible-now")
 
 
-async def test_dead_jobs_are_retried_and_replayed_or_the_reason_is_given(shop: Shop, room: str) -> None:
-    @shop.app.job(shop.name, queue=shop.queue.name, room=room)
+async def test_dead_jobs_are_retried_and_replayed_or_the_reason_is_given(shop: Shop, protocol: str) -> None:
+    @shop.app.job(shop.name, queue=shop.queue.name, protocol=protocol)
     async def send(job: Any) -> None:
         raise Unrecoverable("no")
 
@@ -235,12 +235,12 @@ async def test_names_of_other_keys_are_no_jobs(shop: Shop, client: redis.Redis) 
     assert keyspace(client) == before
 
 
-async def test_a_waiting_job_is_cancelled(shop: Shop, room: str) -> None:
+async def test_a_waiting_job_is_cancelled(shop: Shop, protocol: str) -> None:
     [job_id] = await shop.add({})
     assert (await shop.post(f"/jobs/{job_id}/cancel")).json()["done"] == [job_id]
     kept = await shop.queue.inspector.job(job_id)
     # only one contract has a word for it; in the others such a job is gone
-    assert (kept and kept.state) == (JobState.CANCELLED if room == "streams" else None)
+    assert (kept and kept.state) == (JobState.CANCELLED if protocol == "streams" else None)
     assert (await shop.post(f"/jobs/{job_id}/cancel")).status_code in (404, 409)
 
 
@@ -266,8 +266,8 @@ async def test_draining_leaves_the_delayed_unless_they_are_meant(shop: Shop) -> 
     assert (await shop.post("/drain", {"delayed": True})).json()["counts"]["delayed"] == 0
 
 
-async def test_a_drained_queue_goes_on(shop: Shop, room: str) -> None:
-    @shop.app.job(shop.name, queue=shop.queue.name, room=room)
+async def test_a_drained_queue_goes_on(shop: Shop, protocol: str) -> None:
+    @shop.app.job(shop.name, queue=shop.queue.name, protocol=protocol)
     async def send(job: Any) -> str:
         return "sent"
 
@@ -282,8 +282,8 @@ async def test_a_drained_queue_goes_on(shop: Shop, room: str) -> None:
     assert (await shop.queue.inspector.job(first)) is not None
 
 
-async def test_ended_jobs_are_cleaned_by_their_age(shop: Shop, room: str) -> None:
-    @shop.app.job(shop.name, queue=shop.queue.name, room=room)
+async def test_ended_jobs_are_cleaned_by_their_age(shop: Shop, protocol: str) -> None:
+    @shop.app.job(shop.name, queue=shop.queue.name, protocol=protocol)
     async def send(job: Any) -> None:
         if job.data["n"] == 0:
             raise Unrecoverable("no")
@@ -326,35 +326,35 @@ async def test_what_does_not_fit_is_refused_and_changes_nothing(
 # -- one feed of everything ---------------------------------------------------------------------------------
 
 
-async def test_the_feed_tells_what_happens_in_every_queue(shop: Shop, room: str) -> None:
+async def test_the_feed_tells_what_happens_in_every_queue(shop: Shop, protocol: str) -> None:
     await shop.add({"n": 0})
     with Tail(shop.gateway.url, "/v1/events") as tail:
         hello = tail.until("hello")[-1]
-        assert f"{room}/{shop.queue.name}" in hello.json["queues"]
+        assert f"{protocol}/{shop.queue.name}" in hello.json["queues"]
         [job_id] = await shop.add({"n": 1})
         events = await asyncio.to_thread(tail.until, "added")
     told = events[-1]
-    assert (told.json["job_id"], told.json["room"]) == (job_id, room)
-    assert told.id == f"{told.json['id']}@{room}/{shop.queue.name}"
+    assert (told.json["job_id"], told.json["protocol"]) == (job_id, protocol)
+    assert told.id == f"{told.json['id']}@{protocol}/{shop.queue.name}"
 
 
-async def test_the_feed_finds_queues_that_come_later(shop: Shop, room: str, monkeypatch: Any) -> None:
+async def test_the_feed_finds_queues_that_come_later(shop: Shop, protocol: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("corral.gateway.feed.NEW_QUEUES_S", 0.05)
-    with Tail(shop.gateway.url, f"/v1/events?room={room}") as tail:
+    with Tail(shop.gateway.url, f"/v1/events?protocol={protocol}") as tail:
         tail.until("hello")
         [job_id] = await shop.add({"n": 1})
         events = await asyncio.to_thread(tail.until, "added")
     assert events[-1].json["job_id"] == job_id
 
 
-async def test_the_feed_resumes_after_the_event_that_is_named(shop: Shop, room: str) -> None:
+async def test_the_feed_resumes_after_the_event_that_is_named(shop: Shop, protocol: str) -> None:
     await shop.add({"n": 0})
-    with Tail(shop.gateway.url, f"/v1/events?room={room}&queue={shop.queue.name}") as tail:
+    with Tail(shop.gateway.url, f"/v1/events?protocol={protocol}&queue={shop.queue.name}") as tail:
         tail.until("hello")
         await shop.add({"n": 1})
         seen = (await asyncio.to_thread(tail.until, "added"))[-1].id
     missed = await shop.add({"n": 2}, {"n": 3})
-    with Tail(shop.gateway.url, f"/v1/events?room={room}", seen) as tail:
+    with Tail(shop.gateway.url, f"/v1/events?protocol={protocol}", seen) as tail:
         found: list[str] = []
         while len(found) < 2:
             found.append((await asyncio.to_thread(tail.until, "added"))[-1].json["job_id"])

@@ -154,7 +154,7 @@ def test_a_job_that_is_over_cannot_be_canceled(gateway: Gateway, client: redis.R
 
 
 async def test_a_running_handler_is_told(gateway: Gateway, server: Any) -> None:
-    app = Corral(server.url, room="streams")
+    app = Corral(server.url, protocol="streams")
     started, told = asyncio.Event(), asyncio.Event()
 
     @app.job("embed")
@@ -177,7 +177,7 @@ async def test_a_running_handler_is_told(gateway: Gateway, server: Any) -> None:
 
 
 async def test_a_preferred_wait_brings_the_job_when_it_is_over(gateway: Gateway, server: Any) -> None:
-    app = Corral(server.url, room="streams")
+    app = Corral(server.url, protocol="streams")
 
     @app.job("embed")
     async def embed(job: Any) -> dict[str, int]:

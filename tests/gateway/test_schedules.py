@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from corral import Corral, JobState
-from corral.wire.bullmq.schedulers import BullmqSchedulers
+from corral.protocols.bullmq.schedulers import BullmqSchedulers
 from tests.gateway.conftest import Open
 from tests.gateway.serving import KEYS, Gateway, bearer, keyspace
 from tests.gateway.test_page import RING
@@ -19,7 +19,7 @@ PATH = "/v1/queues/bridgemq/reports/schedules"
 async def app(url: str) -> Any:
     async with Corral(url) as app:
 
-        @app.job("report", queue="reports", room="bridgemq")
+        @app.job("report", queue="reports", protocol="bridgemq")
         async def report(job: Any) -> None:
             return
 
@@ -64,7 +64,7 @@ async def test_job_schedulers_of_bullmq_are_run_now_and_cannot_be_paused(gateway
     path = "/v1/queues/bullmq/mail/schedules/often"
     async with Corral(url) as app:
         queue = app.queue("mail")
-        schedulers = BullmqSchedulers(app.place(queue))
+        schedulers = BullmqSchedulers(app.binding(queue))
         await schedulers.upsert("often", {"every": 60_000}, name="send", data={"n": 1})
         fired = await post(gateway, f"{path}/run")
         assert fired.status_code == 202
@@ -77,7 +77,7 @@ async def test_job_schedulers_of_bullmq_are_run_now_and_cannot_be_paused(gateway
             assert "pause the whole queue" in answer.json()["detail"]
 
 
-async def test_a_room_without_schedules_says_so(gateway: Gateway) -> None:
+async def test_a_protocol_without_schedules_says_so(gateway: Gateway) -> None:
     gateway.submit()
     answer = await post(gateway, "/v1/queues/streams/jobs/schedules/nightly/run")
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:corral:problem:unsupported")

@@ -282,7 +282,7 @@ def test_a_head_without_end_is_cut_off(gateway: Gateway) -> None:
 def test_a_head_that_does_not_come_is_not_waited_for(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corral.gateway.protocol.HEADERS_S", 0.2)
+    monkeypatch.setattr("corral.gateway.http_protocol.HEADERS_S", 0.2)
     began = time.monotonic()
     said = raw(gateway, b"GET /livez HTTP/1.1\r\nHost:")
     assert said.startswith(b"HTTP/1.1 408 ")

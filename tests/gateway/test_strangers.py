@@ -13,7 +13,7 @@ from tests.support.stranger_streams import StrangerGateway, StrangerWorker, pend
 async def test_a_strangers_gateway_and_our_worker(gateway: Gateway, client: redis.Redis, server: Any) -> None:
     """Created, tailed and read by the stranger; worked off by ours; and our gateway shows the same."""
     theirs = StrangerGateway(client)
-    app = Corral(server.url, room="streams")
+    app = Corral(server.url, protocol="streams")
 
     @app.job("embed")
     async def embed(job: Any) -> dict[str, int]:

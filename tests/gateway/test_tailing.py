@@ -233,7 +233,7 @@ async def test_a_client_killed_again_and_again_misses_nothing_and_hears_nothing_
     gateway: Gateway, server: Any
 ) -> None:
     """A real worker tells 300 steps; the client's socket is reset every few events."""
-    app = Corral(server.url, room="streams")
+    app = Corral(server.url, protocol="streams")
 
     @app.job("embed")
     async def embed(job: Any) -> str:

@@ -10,11 +10,11 @@ import pytest
 from corral import Corral, JobState, Queue
 from corral.core.job import Job
 from corral.errors import Away, ClusterMoving, InvalidName, InvalidOptions, StoreRefused
-from corral.store.connect import Reconnect, Store, first_contact
+from corral.protocols import PROTOCOLS
+from corral.protocols.bullmq.flows import BullmqFlows, Flow
+from corral.store.client import Reconnect, Store, first_contact
 from corral.store.scripts import Script
 from corral.store.slots import slot_of
-from corral.wire.bullmq.flows import BullmqFlows, Flow
-from corral.wiring import ROOMS
 from tests.support.apps import ended, working
 from tests.support.cluster import ClusterServer, cluster_of
 from tests.support.polling import becomes_true
@@ -23,7 +23,7 @@ from tests.support.servers import Server, redis6_binary, redis_server_binary, va
 pytestmark = pytest.mark.xdist_group("cluster")
 
 TAGGED = {"bridgemq": "{bridge}", "streams": "{shop}"}
-"""Namespaces that keep a room's keys in one slot; the BullMQ room's queues have tags of their own."""
+"""Namespaces that keep a protocol's keys in one slot; the BullMQ protocol's queues have tags of their own."""
 WRITE = Script("write", "return redis.call('SET', KEYS[1], ARGV[1])")
 
 
@@ -98,21 +98,21 @@ async def carry(cluster: ClusterServer, key: str, target: int, before_the_end: f
     return carried
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_slot_that_moves_while_jobs_run_costs_no_job_and_doubles_none(
-    cluster: ClusterServer, room: str
+    cluster: ClusterServer, protocol: str
 ) -> None:
     runs: Counter[int] = Counter()
-    app = Corral(cluster.url, room=room, namespaces=TAGGED)
-    queue = app.queue("{mail}" if room == "bullmq" else None)
+    app = Corral(cluster.url, protocol=protocol, namespaces=TAGGED)
+    queue = app.queue("{mail}" if protocol == "bullmq" else None)
 
-    @app.job("embed" if room == "streams" else "count", queue=queue.name)
+    @app.job("embed" if protocol == "streams" else "count", queue=queue.name)
     async def count(job: Job) -> int:
         await asyncio.sleep(0.002)
         runs[job.data["number"]] += 1
         return int(job.data["number"])
 
-    tag = "{mail}" if room == "bullmq" else TAGGED[room]
+    tag = "{mail}" if protocol == "bullmq" else TAGGED[protocol]
     first, second = others(cluster, tag)
     await count.add_many([{"number": number} for number in range(2000)])
     async with app, working(app, concurrency=20):
@@ -320,11 +320,13 @@ async def test_a_namespace_with_a_tag_leaves_the_names_alone(cluster: ClusterSer
         assert cluster.client(cluster.owner("{shop}")).exists("{shop}:mail:meta")
 
 
-@pytest.mark.parametrize("room", TAGGED)
-async def test_a_room_that_needs_a_tag_in_its_namespace_says_so(app: Corral, room: str) -> None:
-    with pytest.raises(InvalidName, match=rf"no hash tag to choose it.*namespaces={{'{room}': '{{shop}}'}}"):
-        app.queue(room=room)
-    assert await app.queues(room) == []
+@pytest.mark.parametrize("protocol", TAGGED)
+async def test_a_protocol_that_needs_a_tag_in_its_namespace_says_so(app: Corral, protocol: str) -> None:
+    with pytest.raises(
+        InvalidName, match=rf"no hash tag to choose it.*namespaces={{'{protocol}': '{{shop}}'}}"
+    ):
+        app.queue(protocol=protocol)
+    assert await app.queues(protocol) == []
 
 
 async def test_keys_of_several_slots_are_refused_and_nothing_is_written(

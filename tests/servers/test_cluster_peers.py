@@ -14,7 +14,7 @@ from corral.bullmq import FlowProducer, QueueEvents
 from corral.bullmq import Queue as DropInQueue
 from corral.bullmq import Worker as DropInWorker
 from corral.errors import Away, InvalidName
-from corral.store.connect import Store, first_contact
+from corral.store.client import Store, first_contact
 from tests.support.apps import ended, working
 from tests.support.cluster import ClusterServer, cluster_of
 from tests.support.node import node_binary, node_modules, why_no_node

@@ -16,7 +16,7 @@ from corral.bullmq import Worker as DropInWorker
 from corral.core.job import Job
 from corral.errors import Away, InvalidOptions, ReadOnly, StoreRefused
 from corral.job_type import JobType
-from corral.store.connect import Reconnect, Store, first_contact
+from corral.store.client import Reconnect, Store, first_contact
 from corral.worker import Happening, WorkerEvent
 from tests.support.apps import ended, working
 from tests.support.polling import becomes_true
@@ -45,21 +45,22 @@ def quiet_service() -> Iterator[SentinelServer]:
 
 
 @pytest.mark.parametrize(
-    "room", ["bullmq", *(pytest.param(room, marks=pytest.mark.faults) for room in ("bridgemq", "streams"))]
+    "protocol",
+    ["bullmq", *(pytest.param(protocol, marks=pytest.mark.faults) for protocol in ("bridgemq", "streams"))],
 )
 async def test_workers_go_on_at_the_new_master_when_the_old_one_is_killed(
-    service: SentinelServer, room: str
+    service: SentinelServer, protocol: str
 ) -> None:
     """Replication is not waited for, so what the old master alone knew is done again, and nothing else."""
     runs: Counter[int] = Counter()
     settled: set[int] = set()
-    app = Corral(service.url, room=room)
+    app = Corral(service.url, protocol=protocol)
 
     def listen(event: WorkerEvent) -> None:
         if event.kind is Happening.SETTLED and event.claim is not None:
             settled.add(event.claim.job.data["number"])
 
-    @app.job("embed" if room == "streams" else "count", queue=app.queue().name)
+    @app.job("embed" if protocol == "streams" else "count", queue=app.queue().name)
     async def count(job: Job) -> None:
         await asyncio.sleep(0.05)
         runs[job.data["number"]] += 1

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from corral.cli.demo.lake import QUICK
+from corral.protocols import PROTOCOLS
 from corral.spark import session
-from corral.wiring import ROOMS
 from tests.spark.support import Ranch
 from tests.support.servers import Server
 
@@ -25,12 +25,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("lake" if is_lake else "spark"))
             item.add_marker(pytest.mark.timeout(300))
 
-ONE_ROOM_QUICKLY = pytest.mark.parametrize(
+
+ONE_PROTOCOL_QUICKLY = pytest.mark.parametrize(
     "ranch",
-    [room if room == "bullmq" else pytest.param(room, marks=pytest.mark.faults) for room in ROOMS],
+    [
+        protocol if protocol == "bullmq" else pytest.param(protocol, marks=pytest.mark.faults)
+        for protocol in PROTOCOLS
+    ],
     indirect=True,
 )
-"""For what all rooms share: one of them shows it at a glance, and the others in `make faults`."""
+"""For what all protocols share: one of them shows it at a glance, and the others in `make faults`."""
 
 
 @pytest.fixture(scope="session")
@@ -51,15 +55,15 @@ def spark() -> Iterator[Any]:
     made.stop()
 
 
-@pytest.fixture(params=list(ROOMS))
+@pytest.fixture(params=list(PROTOCOLS))
 def ranch(request: pytest.FixtureRequest, server: Server) -> Iterator[Ranch]:
-    """An empty room of each kind, with jobs for the asking."""
+    """An empty protocol of each kind, with jobs for the asking."""
     with Ranch(server, request.param) as ranch:
         yield ranch
 
 
 @pytest.fixture
 def bull(server: Server) -> Iterator[Ranch]:
-    """An empty room of one kind, where a test is about Spark and not about rooms."""
+    """An empty protocol of one kind, where a test is about Spark and not about protocols."""
     with Ranch(server, "bullmq") as ranch:
         yield ranch

@@ -11,7 +11,7 @@ from tests.spark.support import Ranch
 
 
 def where(ranch: Ranch, queue: str | None = None) -> Where:
-    return Where(ranch.url, ranch.room.name, ranch.room.default_namespace, queue or ranch.queue)
+    return Where(ranch.url, ranch.protocol.name, ranch.protocol.default_namespace, queue or ranch.queue)
 
 
 def brought_up(spark: Any, lake: Lake, ranch: Ranch, queue: str | None = None, **options: Any) -> Ran:

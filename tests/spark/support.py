@@ -1,4 +1,4 @@
-"""A ranch: jobs and events in a real room, for tests that have no event loop."""
+"""A ranch: jobs and events in a real protocol, for tests that have no event loop."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -9,9 +9,9 @@ from corral.core.event import JobEvent
 from corral.core.job import Claim, Job, JobOptions
 from corral.core.outcome import Completed, Outcome, Settlement
 from corral.core.ports import Broker, EventLog, Inspector, Profile
-from corral.store.connect import Store
-from corral.wire.place import Place
-from corral.wiring import room_named
+from corral.protocols import protocol_named
+from corral.protocols.binding import Binding
+from corral.store.client import Store
 from corral.worker.worker import wall_clock
 from tests.support.servers import Server
 
@@ -22,14 +22,14 @@ EVENT_KEYS = {"bullmq": "bull:{queue}:events", "streams": "jobs:events", "bridge
 
 
 class Ranch:
-    """One room of one server: add jobs, work them off, and see what it says happened."""
+    """One protocol of one server: add jobs, work them off, and see what it says happened."""
 
-    def __init__(self, server: Server, room: str) -> None:
+    def __init__(self, server: Server, protocol: str) -> None:
         self.server = server
-        self.room = room_named(room)
+        self.protocol = protocol_named(protocol)
         self.url = server.url
-        self.queue = self.room.default_queue
-        self.job_name = JOB_NAMES.get(room, "work")
+        self.queue = self.protocol.default_queue
+        self.job_name = JOB_NAMES.get(protocol, "work")
         self._runner = asyncio.Runner()
         self._store: Store | None = None
 
@@ -41,13 +41,13 @@ class Ranch:
 
         return self._runner.run(go())
 
-    def place(self, queue: str | None = None, **profile: Any) -> Place:
+    def binding(self, queue: str | None = None, **profile: Any) -> Binding:
         assert self._store is not None
         who = Profile(name="hand", **profile)
-        return Place(self._store, queue or self.queue, self.room.default_namespace, wall_clock, who)
+        return Binding(self._store, queue or self.queue, self.protocol.default_namespace, wall_clock, who)
 
     def job(self, data: Any = None, *, queue: str | None = None, id: str = "", **options: Any) -> Job:
-        if Capability.RETRY not in self.room.capabilities:
+        if Capability.RETRY not in self.protocol.capabilities:
             options = {"attempts": 1, "backoff": None, **options}
         return Job(
             name=self.job_name,
@@ -62,7 +62,7 @@ class Ranch:
         """Ids of so many new jobs."""
 
         async def go() -> list[str]:
-            broker = self.room.broker(self.place(queue))
+            broker = self.protocol.broker(self.binding(queue))
             return await broker.submit([self.job({"n": n}, queue=queue, **options) for n in range(count)])
 
         return self.run(go)
@@ -76,7 +76,7 @@ class Ranch:
         """Claim and settle what can be claimed now; how many that were."""
 
         async def go() -> int:
-            broker: Broker = self.room.broker(self.place(queue))
+            broker: Broker = self.protocol.broker(self.binding(queue))
             worked, settlements = 0, []
             while True:
                 turn = await broker.turn(settlements, min(500, most - worked))
@@ -93,7 +93,7 @@ class Ranch:
         """Every event there is, as the port tells them."""
 
         async def go() -> list[JobEvent]:
-            log: EventLog = self.room.events(self.place(queue))
+            log: EventLog = self.protocol.events(self.binding(queue))
             events: list[JobEvent] = []
             while page := await log.range(events[-1].id if events else "-", 1000):
                 events += page
@@ -103,10 +103,10 @@ class Ranch:
 
     @property
     def inspector(self) -> Inspector:
-        return self.room.inspector(self.place())
+        return self.protocol.inspector(self.binding())
 
     def events_key(self, queue: str | None = None) -> str:
-        return EVENT_KEYS[self.room.name].format(queue=queue or self.queue)
+        return EVENT_KEYS[self.protocol.name].format(queue=queue or self.queue)
 
     def trim(self, keep: int, queue: str | None = None) -> int:
         """Drop all but the last `keep` events; how many are gone."""
@@ -115,15 +115,15 @@ class Ranch:
             return gone
 
     def reader(self, spark: Any, queue: str | None = None, **options: Any) -> Any:
-        """`spark.read` for this room."""
+        """`spark.read` for this protocol."""
         return self._with_options(spark.read, queue, options)
 
     def stream(self, spark: Any, queue: str | None = None, **options: Any) -> Any:
-        """`spark.readStream` for this room, loaded."""
+        """`spark.readStream` for this protocol, loaded."""
         return self._with_options(spark.readStream, queue, options).load()
 
     def _with_options(self, reader: Any, queue: str | None, options: dict[str, Any]) -> Any:
-        reader = reader.format("corral").option("url", self.url).option("room", self.room.name)
+        reader = reader.format("corral").option("url", self.url).option("protocol", self.protocol.name)
         reader = reader.option("queue", queue or self.queue)
         for name, value in options.items():
             reader = reader.option(name, str(value))

@@ -20,7 +20,7 @@ LAST = f"{int(START.timestamp() * 1000) + 100_000}-0"
 def record(state: str | None, *, job: str = "1", seconds: float = 0) -> dict[str, Any]:
     created = START + timedelta(seconds=seconds)
     return dict.fromkeys(JOBS.fieldNames()) | {
-        "room": "bullmq", "queue": "mail", "job_id": job, "name": "send", "state": state,
+        "protocol": "bullmq", "queue": "mail", "job_id": job, "name": "send", "state": state,
         "created_at": created,
     }  # fmt: skip
 
@@ -179,7 +179,7 @@ def test_strangers_and_what_is_older_are_left_alone_where_that_was_asked(spark):
     }
 
 
-JUDGED = "room string, queue string, job_id string, name string, verdict string, detail string"
+JUDGED = "protocol string, queue string, job_id string, name string, verdict string, detail string"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The audit of real rooms: right while all is right, and naming the job when it is not."""
+"""The audit of real protocols: right while all is right, and naming the job when it is not."""
 
 import threading
 from functools import partial
@@ -24,12 +24,12 @@ END_EVENTS = {
 
 
 def where(ranch: Ranch, queue: str | None = None) -> Where:
-    return Where(ranch.url, ranch.room.name, ranch.room.default_namespace, queue or ranch.queue)
+    return Where(ranch.url, ranch.protocol.name, ranch.protocol.default_namespace, queue or ranch.queue)
 
 
 def delete_record(ranch: Ranch, job_id: str) -> None:
     """Take a job's record away, as no part of Corral ever would."""
-    name = RECORDS[ranch.room.name]
+    name = RECORDS[ranch.protocol.name]
     parts = ("data", "status", "result") if "{part}" in name else ("",)
     with ranch.server.connect() as client:
         gone = client.delete(*(name.format(queue=ranch.queue, id=job_id, part=part) for part in parts))
@@ -39,7 +39,7 @@ def delete_record(ranch: Ranch, job_id: str) -> None:
 def tell_another_end(ranch: Ranch, job_id: str) -> None:
     fields = {
         name: value.format(id=job_id, queue=ranch.queue)
-        for name, value in END_EVENTS[ranch.room.name].items()
+        for name, value in END_EVENTS[ranch.protocol.name].items()
     }
     with ranch.server.connect() as client:
         client.xadd(ranch.events_key(), fields)
@@ -52,19 +52,19 @@ def live_a_little(ranch: Ranch) -> list[str]:
     ranch.work(most=2, outcome=lambda claim: Dead("boom"))
     ranch.run(partial(_remove, ranch, [ids[0], ids[-1]]))
     ranch.work(most=2, outcome=lambda claim: Released())
-    if Capability.RETRY in ranch.room.capabilities:
+    if Capability.RETRY in ranch.protocol.capabilities:
         ranch.work(most=2, outcome=lambda claim: Retry(60_000, "again"))
         ranch.work(most=1, outcome=lambda claim: Retry(0, "at once"))
-    if Capability.DELAY in ranch.room.capabilities:
+    if Capability.DELAY in ranch.protocol.capabilities:
         ids += ranch.add(2, delay=60_000)
     return ids
 
 
 async def _remove(ranch: Ranch, ids: list[str]) -> None:
-    assert sorted(await ranch.room.operator(ranch.place()).remove(ids)) == sorted(ids)
+    assert sorted(await ranch.protocol.operator(ranch.binding()).remove(ids)) == sorted(ids)
 
 
-def test_a_room_that_is_right_has_lost_nothing(spark, ranch: Ranch):
+def test_a_protocol_that_is_right_has_lost_nothing(spark, ranch: Ranch):
     ids = live_a_little(ranch)
     found = audit_server(spark, where(ranch))
     assert found.findings == ()
@@ -105,7 +105,9 @@ def test_trimmed_events_make_it_unprovable(spark, bull: Ranch):
 def test_jobs_that_were_cleaned_away_are_unprovable_and_not_lost(spark, bull: Ranch):
     kept = bull.add(1, delay=3_600_000)
     swept = bull.add(3)
-    assert sorted(bull.run(lambda: bull.room.operator(bull.place()).clean(0, 0, "wait"))) == sorted(swept)
+    assert sorted(bull.run(lambda: bull.protocol.operator(bull.binding()).clean(0, 0, "wait"))) == sorted(
+        swept
+    )
     found = audit_server(spark, where(bull))
     assert found.exit_code == Exit.UNPROVABLE
     assert sorted(str(one.job_id) for one in found.findings) == sorted(swept)

@@ -16,7 +16,7 @@ START = datetime(2025, 1, 31, 12, 0, 0, tzinfo=UTC)
 def test_a_record_tells_begin_start_and_end(spark):
     moments = [START + timedelta(seconds=seconds) for seconds in (0, 2, 5)]
     shape = (
-        "room string, queue string, job_id string, name string, state string, created_at timestamp, "
+        "protocol string, queue string, job_id string, name string, state string, created_at timestamp, "
         "started_at timestamp, finished_at timestamp, worker string, reason string, is_begun boolean"
     )
     rows = [

@@ -34,7 +34,7 @@ def test_events_become_a_lake_and_rows_become_jobs(
     assert told == {"read": events, **filled}
 
     async def waiting() -> int:
-        return (await bull.room.inspector(bull.place("letters")).counts())[JobState.WAITING]
+        return (await bull.protocol.inspector(bull.binding("letters")).counts())[JobState.WAITING]
 
     assert bull.run(waiting) == 30
     if start is standalone:

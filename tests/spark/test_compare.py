@@ -8,12 +8,12 @@ import pytest
 from corral.core.job import Claim, Job, JobOptions
 from corral.core.outcome import Completed, Dead, Outcome, Settlement
 from corral.errors import InvalidOptions
+from corral.protocols import protocol_named
+from corral.protocols.binding import Binding
 from corral.spark.lake.compare import Comparison, Figure, Side, compare, compare_servers, differs
 from corral.spark.options import Where
 from corral.spark.schema import EVENTS, JOBS
-from corral.store.connect import Store
-from corral.wire.place import Place
-from corral.wiring import room_named
+from corral.store.client import Store
 from corral.worker.worker import wall_clock
 from tests.spark.test_audit import record
 from tests.spark.test_silver import story
@@ -98,7 +98,7 @@ def end(claim: Claim, is_broken: bool) -> Outcome:
 def test_a_shadow_under_another_prefix_is_held_against_its_original(spark, server):
     async def live(prefix: str, is_broken: bool) -> None:
         store = Store(server.url)
-        broker = room_named("bullmq").broker(Place(store, "mail", prefix, wall_clock))
+        broker = protocol_named("bullmq").broker(Binding(store, "mail", prefix, wall_clock))
         jobs = [
             Job(name="send", data={"n": n}, queue="mail", options=ONCE, created_at=wall_clock())
             for n in range(6)

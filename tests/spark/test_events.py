@@ -18,15 +18,15 @@ from corral.spark.options import Reading, Where
 from corral.spark.planning import Planner
 from corral.spark.schema import EVENTS, GAP
 from corral.spark.visit import Visit
-from tests.spark.conftest import ONE_ROOM_QUICKLY
+from tests.spark.conftest import ONE_PROTOCOL_QUICKLY
 from tests.spark.support import Ranch, drain, ids
 
 
 def where(ranch: Ranch, queue: str | None = None) -> Where:
-    return Where(ranch.url, ranch.room.name, ranch.room.default_namespace, queue or ranch.queue)
+    return Where(ranch.url, ranch.protocol.name, ranch.protocol.default_namespace, queue or ranch.queue)
 
 
-def test_every_event_of_a_room_is_a_row_of_the_same_words(spark, ranch: Ranch):
+def test_every_event_of_a_protocol_is_a_row_of_the_same_words(spark, ranch: Ranch):
     ranch.add(40)
     ranch.work(outcome=lambda claim: Dead("boom"), most=3)
     ranch.work()
@@ -37,7 +37,11 @@ def test_every_event_of_a_room_is_a_row_of_the_same_words(spark, ranch: Ranch):
     assert len(rows) == len(told) == table.count()
     for event in told:
         row = rows[event.id]
-        assert (row["room"], row["queue"], row["event"]) == (ranch.room.name, ranch.queue, str(event.kind))
+        assert (row["protocol"], row["queue"], row["event"]) == (
+            ranch.protocol.name,
+            ranch.queue,
+            str(event.kind),
+        )
         assert (row["job_id"], row["name"], row["previous"]) == (event.job_id, event.name, event.previous)
         assert (row["attempt"], row["worker"]) == (event.attempt, event.worker)
         assert row["ts"].timestamp() * 1000 == pytest.approx(event.at, abs=0.5)
@@ -95,7 +99,7 @@ def ids_of(ranch: Ranch) -> list[str]:
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe'; use true or false"),
         ({"startingOffsets": "[1]"}, "use earliest, latest, or an event id for each queue"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp is 'yesterday'"),
-        ({"room": "stable"}, "there is no room 'stable'"),
+        ({"protocol": "stable"}, "there is no protocol 'stable'"),
         ({"url": "http://nowhere"}, "server address 'http://nowhere' cannot be used"),
     ],
 )
@@ -173,7 +177,7 @@ def test_trimmed_events_stop_a_query_that_asked_for_it(spark, bull: Ranch, tmp_p
     assert "failOnDataLoss=false" in str(loss.value)
 
 
-@ONE_ROOM_QUICKLY
+@ONE_PROTOCOL_QUICKLY
 def test_trimmed_events_are_counted_exactly_by_a_query_that_goes_on(spark, ranch: Ranch, tmp_path: Path):
     ranch.add(5)
     drain(ranch.stream(spark, failOnDataLoss="false"), tmp_path)

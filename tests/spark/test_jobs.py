@@ -19,7 +19,7 @@ from tests.spark.support import Ranch, drain
 
 
 def where(ranch: Ranch) -> Where:
-    return Where(ranch.url, ranch.room.name, ranch.room.default_namespace, ranch.queue)
+    return Where(ranch.url, ranch.protocol.name, ranch.protocol.default_namespace, ranch.queue)
 
 
 def test_every_job_is_a_row_in_its_state(spark, ranch: Ranch):
@@ -35,8 +35,8 @@ def test_every_job_is_a_row_in_its_state(spark, ranch: Ranch):
     assert all(row["reason"] == "boom" for row in by_state["dead"])
     assert all(row["result"] == '{"big":130775545883395173}' for row in by_state["completed"])
     assert sorted(json.loads(row["data"])["n"] for row in by_state["waiting"]) == list(range(10, 30))
-    assert {(row["room"], row["queue"], row["name"]) for row in rows.values()} == {
-        (ranch.room.name, ranch.queue, ranch.job_name)
+    assert {(row["protocol"], row["queue"], row["name"]) for row in rows.values()} == {
+        (ranch.protocol.name, ranch.queue, ranch.job_name)
     }
     assert all(row["finished_at"] >= row["created_at"] for row in by_state["completed"])
 

@@ -34,8 +34,8 @@ def ended(*words: str, folder: Path, **more: str) -> "subprocess.CompletedProces
 def test_the_demo_ends_with_a_lake_and_an_audit_that_finds_nothing_lost(tmp_path: Path):
     demo = ended("demo", folder=tmp_path)
     assert (demo.returncode, demo.stderr) == (0, "")
-    for room in ("bullmq", "streams", "bridgemq"):
-        assert f"{room}: nothing lost: " in demo.stdout
+    for protocol in ("bullmq", "streams", "bridgemq"):
+        assert f"{protocol}: nothing lost: " in demo.stdout
     assert "events in the lake" in demo.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -90,7 +90,7 @@ def test_wrong_words_are_refused_before_spark_is_started(
 def test_a_continuous_run_ends_well_by_a_signal_and_report_and_audit_follow(bull: Ranch, tmp_path: Path):
     bull.add(30)
     bull.work(most=20)
-    lake, at = Lake(str(tmp_path / "lake")), ("--url", bull.url, "--room", "bullmq")
+    lake, at = Lake(str(tmp_path / "lake")), ("--url", bull.url, "--protocol", "bullmq")
     words = ["lake", "run", lake.path, *at, "--continuous", "--every", "0.2"]
     with open(tmp_path / "log", "w") as log:
         running = subprocess.Popen([sys.executable, "-m", "corral.cli", *words], stdout=log, stderr=log)

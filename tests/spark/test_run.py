@@ -1,4 +1,4 @@
-"""A run of the lake: bronze, silver and gold from a room's events."""
+"""A run of the lake: bronze, silver and gold from a protocol's events."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -8,10 +8,10 @@ import pytest
 
 from corral.core.outcome import Dead
 from corral.errors import InvalidOptions
+from corral.protocols import PROTOCOLS
 from corral.spark.lake import gold, refreshing, silver
 from corral.spark.lake.layout import BRONZE, Lake
 from corral.spark.lake.running import RunOptions, run
-from corral.wiring import ROOMS
 from tests.spark.lakes import brought_up, leftovers, plain_ids, told_ids, where
 from tests.spark.support import Ranch
 from tests.support.polling import eventually
@@ -36,9 +36,11 @@ def expect_as_from_scratch(spark, lake: Lake):
     assert rows(lake.minutes(spark)) == rows(gold.minutes(attempts, jobs))
 
 
-def test_a_run_files_every_event_of_every_room_once_and_tells_of_every_job(spark, server: Server, lake: Lake):
+def test_a_run_files_every_event_of_every_protocol_once_and_tells_of_every_job(
+    spark, server: Server, lake: Lake
+):
     with ExitStack() as stack:
-        ranches = [stack.enter_context(Ranch(server, room)) for room in ROOMS]
+        ranches = [stack.enter_context(Ranch(server, protocol)) for protocol in PROTOCOLS]
         for ranch in ranches:
             ranch.add(30)
             ranch.work(outcome=lambda claim: Dead("boom"), most=5)
@@ -47,9 +49,11 @@ def test_a_run_files_every_event_of_every_room_once_and_tells_of_every_job(spark
         ran = run(spark, lake, [where(ranch) for ranch in ranches])
     assert plain_ids(spark, lake) == told
     assert (ran.events, ran.missing, ran.unknown_gaps) == (len(told), 0, 0)
-    counted = lake.jobs(spark).groupBy("room", "outcome").count().collect()
-    assert {(row["room"], row["outcome"]): row["count"] for row in counted} == {
-        (room, outcome): count for room in ROOMS for outcome, count in (("completed", 25), ("dead", 5))
+    counted = lake.jobs(spark).groupBy("protocol", "outcome").count().collect()
+    assert {(row["protocol"], row["outcome"]): row["count"] for row in counted} == {
+        (protocol, outcome): count
+        for protocol in PROTOCOLS
+        for outcome, count in (("completed", 25), ("dead", 5))
     }
     expect_as_from_scratch(spark, lake)
     assert leftovers(lake) == []

@@ -24,7 +24,9 @@ def jobs(ranch: Ranch) -> list[Any]:
 
 def write(ranch: Ranch, table: Any, **options: Any) -> None:
     writer = table.write.format("corral").mode("append")
-    writer = writer.option("url", ranch.url).option("room", ranch.room.name).option("queue", ranch.queue)
+    writer = (
+        writer.option("url", ranch.url).option("protocol", ranch.protocol.name).option("queue", ranch.queue)
+    )
     for name, value in options.items():
         writer = writer.option(name, str(value))
     writer.save()
@@ -68,7 +70,7 @@ def test_a_write_that_is_repeated_under_its_name_adds_nothing(spark, bull: Ranch
 
     async def remove_all() -> None:
         done = await bull.inspector.jobs(JobState.COMPLETED, 0, 100)
-        await bull.room.operator(bull.place()).remove([job.id for job in done])
+        await bull.protocol.operator(bull.binding()).remove([job.id for job in done])
 
     bull.run(remove_all)
     write(bull, table, name="work", writeId="import-2025-01-31")
@@ -156,7 +158,7 @@ def test_rejected_rows_go_to_a_file_with_their_reason(spark, bull: Ranch, tmp_pa
     assert "is no JSON" in reasons["good-3"][1]
 
 
-def test_what_only_the_room_refuses_is_rejected_row_by_row(spark, server, tmp_path: Path):
+def test_what_only_the_protocol_refuses_is_rejected_row_by_row(spark, server, tmp_path: Path):
     with Ranch(server, "streams") as streams:
         rows = [("embed", 1), ("juggle", 2), ("chat", 3), ("dance", 4)]
         table = spark.createDataFrame(rows, "kind string, n int").coalesce(1)
@@ -211,7 +213,7 @@ def feed(folder: Path, name: str, numbers: range) -> None:
 def stream_jobs(spark: Any, ranch: Ranch, tmp_path: Path, **options: Any) -> Any:
     source = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
     return drain(
-        source, tmp_path, format="corral", url=ranch.url, room=ranch.room.name, queue=ranch.queue,
+        source, tmp_path, format="corral", url=ranch.url, protocol=ranch.protocol.name, queue=ranch.queue,
         name=ranch.job_name, **options,
     )  # fmt: skip
 
@@ -228,9 +230,7 @@ def test_a_stream_of_rows_is_a_stream_of_jobs(spark, ranch: Ranch, tmp_path: Pat
         assert len(ledgers) == 1, "only the last batch may still be repeated"
 
 
-def test_a_batch_that_is_repeated_after_its_jobs_have_ended_adds_nothing(
-    spark, bull: Ranch, tmp_path: Path
-):
+def test_a_batch_that_is_repeated_after_its_jobs_have_ended_adds_nothing(spark, bull: Ranch, tmp_path: Path):
     feed(tmp_path / "in", "a.json", range(10))
     feed(tmp_path / "in", "b.json", range(10, 15))
     stream_jobs(spark, bull, tmp_path, jobOptions='{"remove_on_complete": true}')

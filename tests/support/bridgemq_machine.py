@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from corral.core.job import Claim
 from corral.core.outcome import Completed, Dead, Outcome, Postponed, Released, Retry
-from corral.store.connect import Store
+from corral.store.client import Store
 from tests.support.bridgemq_yard import Yard
 
 START = 1_732_377_000_000

@@ -11,13 +11,13 @@ import redis
 from corral.core.job import Claim, Job, JobOptions
 from corral.core.outcome import Completed, Outcome, Settlement
 from corral.core.ports import Profile
-from corral.store.connect import Store
-from corral.wire.bridgemq.broker import BridgemqBroker
-from corral.wire.bridgemq.events import BridgemqEventLog
-from corral.wire.bridgemq.inspector import BridgemqInspector
-from corral.wire.bridgemq.operator import BridgemqOperator
-from corral.wire.bridgemq.reporter import BridgemqReporter
-from corral.wire.place import Place
+from corral.protocols.binding import Binding
+from corral.protocols.bridgemq.broker import BridgemqBroker
+from corral.protocols.bridgemq.events import BridgemqEventLog
+from corral.protocols.bridgemq.inspector import BridgemqInspector
+from corral.protocols.bridgemq.operator import BridgemqOperator
+from corral.protocols.bridgemq.reporter import BridgemqReporter
+from corral.store.client import Store
 
 
 class Yard:
@@ -34,7 +34,7 @@ class Yard:
     def clock(self) -> int:
         return time.time_ns() // 1_000_000 if self.now is None else self.now
 
-    def place(self, worker: str = "w1", queue: str = "default", **profile: Any) -> Place:
+    def binding(self, worker: str = "w1", queue: str = "default", **profile: Any) -> Binding:
         extra = {
             name: profile.pop(name)
             for name in (
@@ -49,26 +49,26 @@ class Yard:
             )
             if name in profile
         }
-        return Place(
+        return Binding(
             self.store, queue, self.namespace, self.clock, Profile(name=worker, extra=extra, **profile)
         )
 
     def broker(self, worker: str = "w1", queue: str = "default", **profile: Any) -> BridgemqBroker:
-        broker = BridgemqBroker(self.place(worker, queue, **profile))
+        broker = BridgemqBroker(self.binding(worker, queue, **profile))
         self._brokers.append(broker)
         return broker
 
     def reporter(self, worker: str = "w1", **profile: Any) -> BridgemqReporter:
-        return BridgemqReporter(self.place(worker, **profile))
+        return BridgemqReporter(self.binding(worker, **profile))
 
     def inspector(self, queue: str = "default") -> BridgemqInspector:
-        return BridgemqInspector(self.place("inspector", queue))
+        return BridgemqInspector(self.binding("inspector", queue))
 
     def operator(self, queue: str = "default") -> BridgemqOperator:
-        return BridgemqOperator(self.place("operator", queue))
+        return BridgemqOperator(self.binding("operator", queue))
 
     def events(self, queue: str = "default") -> BridgemqEventLog:
-        return BridgemqEventLog(self.place("reader", queue))
+        return BridgemqEventLog(self.binding("reader", queue))
 
     def job(
         self, name: str = "work", data: Any = None, *, id: str = "", queue: str = "default", **options: Any

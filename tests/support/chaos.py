@@ -91,10 +91,10 @@ class Hand:
 
 
 class Crew:
-    """Worker processes of one room on one server; all of them are gone at the end of the block."""
+    """Worker processes of one protocol on one server; all of them are gone at the end of the block."""
 
-    def __init__(self, url: str, room: str, *, concurrency: int = 8, **profile: Any) -> None:
-        self._order = {"url": url, "room": room, "concurrency": concurrency, "profile": profile}
+    def __init__(self, url: str, protocol: str, *, concurrency: int = 8, **profile: Any) -> None:
+        self._order = {"url": url, "protocol": protocol, "concurrency": concurrency, "profile": profile}
         self._names = (f"hand-{number}" for number in count(1))
         self.hands: list[Hand] = []
 
@@ -125,9 +125,9 @@ class Crew:
 
 
 @contextmanager
-def crew(url: str, room: str, size: int, **options: Any) -> Iterator[Crew]:
+def crew(url: str, protocol: str, size: int, **options: Any) -> Iterator[Crew]:
     """So many workers at work."""
-    hired = Crew(url, room, **options)
+    hired = Crew(url, protocol, **options)
     try:
         for _ in range(size):
             hired.hire()

@@ -1,4 +1,4 @@
-"""One room on one server: jobs in, workers here or in processes, and the proof that each job ended once."""
+"""One protocol on one server: jobs in, workers here or in processes, and proof that each job ended once."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import redis
 
 from corral import Corral, JobContext, JobState, StoreFault
-from corral.store.connect import Reconnect
+from corral.store.client import Reconnect
 from corral.worker import Happening, Worker, WorkerEvent
 from tests.support import chaos_ledger
 from tests.support.chaos_ledger import Story
@@ -32,12 +32,12 @@ class Served(Protocol):
 
 
 class Arena:
-    """Submits numbered jobs, watches them end, and reads the room's own records at the end."""
+    """Submits numbered jobs, watches them end, and reads the protocol's own records at the end."""
 
-    def __init__(self, server: Served, room: str) -> None:
+    def __init__(self, server: Served, protocol: str) -> None:
         self.server = server
-        self.room = room
-        self.app = Corral(server.url, room=room)
+        self.protocol = protocol
+        self.app = Corral(server.url, protocol=protocol)
         self.queue = self.app.queue()
         self.numbers: dict[str, int] = {}
         """Job id -> the number its result must be."""
@@ -46,7 +46,7 @@ class Arena:
         self.events: list[WorkerEvent] = []
         """What the workers of this process told."""
         with server.connect() as client:
-            chaos_ledger.keep_every_event(client, room)
+            chaos_ledger.keep_every_event(client, protocol)
 
     async def close(self) -> None:
         await self.app.close()
@@ -59,7 +59,7 @@ class Arena:
         numbers = range(first, first + count)
         ids = await self.queue.add_many(
             ((JOB, {"number": number, **data}) for number in numbers),
-            **{**OPTIONS.get(self.room, {}), **(options or {})},
+            **{**OPTIONS.get(self.protocol, {}), **(options or {})},
         )
         self.numbers.update(zip(ids, numbers, strict=True))
         assert len(self.numbers) == first + count, "two jobs have one id"
@@ -87,7 +87,7 @@ class Arena:
         self, handler: Handler, url: str | None = None, *, concurrency: int = 10, **options: Any
     ) -> AsyncIterator[Worker]:
         """A worker at work in this process, on this server or through `url`; gone at the end of the block."""
-        app = Corral(url or self.server.url, room=self.room, backoff=lambda *_: 0)
+        app = Corral(url or self.server.url, protocol=self.protocol, backoff=lambda *_: 0)
 
         async def counted(job: JobContext) -> Any:
             self.runs[job.data["number"]] += 1
@@ -113,9 +113,9 @@ class Arena:
     # -- the proof --------------------------------------------------------------------------------------
 
     def stories(self) -> dict[str, Story]:
-        """What the room wrote down about every job."""
+        """What the protocol wrote down about every job."""
         with self.server.connect() as client:
-            return chaos_ledger.read(client, self.room, self.numbers)
+            return chaos_ledger.read(client, self.protocol, self.numbers)
 
     def assert_each_completed_once(self) -> dict[str, Story]:
         """None lost, no two accepted completions, each start with one ending, each result its own job's."""
@@ -124,7 +124,7 @@ class Arena:
         wrong = {job_id: story for job_id, story in stories.items() if not self._is_whole(job_id, story)}
         assert not wrong, f"{len(wrong)} of {len(stories)} jobs: {dict(list(wrong.items())[:5])}"
         with self.server.connect() as client:
-            assert chaos_ledger.leftovers(client, self.room) == {}
+            assert chaos_ledger.leftovers(client, self.protocol) == {}
         return stories
 
     def _is_whole(self, job_id: str, story: Story) -> bool:

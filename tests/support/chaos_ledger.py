@@ -1,4 +1,4 @@
-"""What a room wrote down about its jobs, read from the wire as its contract spells it."""
+"""What a protocol wrote down about its jobs, read from the wire as its contract spells it."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ class Story:
     recoveries: int = 0
     """Those of them that were found abandoned."""
     attempts: int = 0
-    """Ended attempts as the room counts them itself."""
+    """Ended attempts as the protocol counts them itself."""
     state: str = ""
     result: Any = None
 
@@ -37,28 +37,28 @@ class Story:
 Stories = dict[str, Story]
 
 
-def keep_every_event(client: redis.Redis, room: str) -> None:
-    """Let the room trim nothing: its events are the evidence."""
-    if room == "bullmq":
+def keep_every_event(client: redis.Redis, protocol: str) -> None:
+    """Let the protocol trim nothing: its events are the evidence."""
+    if protocol == "bullmq":
         client.hset(f"{BULLMQ}meta", "opts.maxLenEvents", UNTRIMMED)
-    elif room == "bridgemq":
+    elif protocol == "bridgemq":
         client.set(f"{BRIDGEMQ}events:kept", UNTRIMMED)
 
 
-def read(client: redis.Redis, room: str, ids: Iterable[str]) -> Stories:
+def read(client: redis.Redis, protocol: str, ids: Iterable[str]) -> Stories:
     """The story of each of these jobs, and of any other the events speak of."""
     stories: Stories = {job_id: Story() for job_id in ids}
-    _READERS[room](client, stories)
+    _READERS[protocol](client, stories)
     return stories
 
 
-def leftovers(client: redis.Redis, room: str) -> dict[str, int]:
+def leftovers(client: redis.Redis, protocol: str) -> dict[str, int]:
     """What is still queued, held or locked; empty where everything has ended."""
-    if room == "bullmq":
+    if protocol == "bullmq":
         counts = {name: client.llen(BULLMQ + name) for name in ("wait", "paused", "active")}
         counts |= {name: client.zcard(BULLMQ + name) for name in ("prioritized", "delayed")}
         counts["locks"] = sum(1 for _ in client.scan_iter(f"{BULLMQ}*:lock", count=PAGE))
-    elif room == "bridgemq":
+    elif protocol == "bridgemq":
         counts = {name: client.llen(f"{BRIDGEMQ}jobs:{name}") for name in ("waiting", "deadletter")}
         counts["active"] = client.scard(f"{BRIDGEMQ}jobs:active")
         counts["delayed"] = client.zcard(f"{BRIDGEMQ}jobs:delayed")
@@ -202,5 +202,5 @@ def _hear_bridgemq(story: Story, fields: dict[bytes, bytes]) -> None:
 
 _READERS = {"bullmq": _read_bullmq, "streams": _read_streams, "bridgemq": _read_bridgemq}
 
-ROOMS = tuple(_READERS)
-"""The rooms whose records can be read here."""
+PROTOCOLS = tuple(_READERS)
+"""The protocols whose records can be read here."""

@@ -10,12 +10,12 @@ from threading import Thread
 from typing import Any
 
 from corral import Corral, JobContext
-from corral.observe import logs
-from corral.store.connect import Reconnect
+from corral.store.client import Reconnect
+from corral.telemetry import logs
 from corral.worker import Happening, WorkerEvent
 
 JOB = "tool"
-"""A job name that every room knows."""
+"""A job name that every protocol knows."""
 
 TOLD = (Happening.LOST, Happening.UNKNOWN, Happening.AWAY, Happening.BACK)
 
@@ -53,7 +53,7 @@ async def handle(job: JobContext, voice: Voice) -> Any:
 
 async def serve(order: dict[str, Any], voice: Voice) -> None:
     """Work until killed."""
-    app = Corral(order["url"], room=order["room"])
+    app = Corral(order["url"], protocol=order["protocol"])
     app.job(JOB)(partial(handle, voice=voice))
     [worker] = app.workers(
         concurrency=order["concurrency"],

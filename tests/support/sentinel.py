@@ -11,7 +11,7 @@ from pathlib import Path
 
 import redis
 
-from corral.store.keeper import dies_with_parent
+from corral.store.supervisor import dies_with_parent
 from tests.support.polling import eventually
 from tests.support.servers import Server, free_port, start_valkey, valkey_binary
 from tests.support.tls import client_query, server_settings
@@ -27,7 +27,7 @@ class SentinelServer:
     data: list[Server]
     sentinels: list[Server]
     certificates: Path | None = None
-    doors: dict[int, int] = field(default_factory=dict)
+    connections: dict[int, int] = field(default_factory=dict)
     """A server's port for looking behind it -> the one that others dial, which speaks TLS where they do."""
 
     @property
@@ -39,7 +39,7 @@ class SentinelServer:
 
     def door(self, server: Server) -> int:
         """The port that others dial."""
-        return self.doors[server.port]
+        return self.connections[server.port]
 
     def master(self) -> Server:
         """The server that the sentinels name now."""
@@ -105,12 +105,12 @@ def sentinels_of(binary: str | None = None, *, certificates: Path | None = None)
             words = [word for name, value in settings.items() for word in (f"--{name}", value)]
             started = start_valkey("--repl-diskless-sync-delay", "0", *words, *following, binary=binary)
             server.data.append(started)
-            server.doors[started.port] = int(settings.get("tls-port", started.port))
+            server.connections[started.port] = int(settings.get("tls-port", started.port))
         for _ in range(3):
             settings = _secure(certificates)
             started = _start_sentinel(binary or valkey_binary(), server.door(server.data[0]), settings)
             server.sentinels.append(started)
-            server.doors[started.port] = int(settings.get("tls-port", started.port))
+            server.connections[started.port] = int(settings.get("tls-port", started.port))
         assert eventually(server.is_replicated, 30), "the replica did not come up"
         assert eventually(lambda: all(map(_knows_all, server.sentinels)), 30), "the sentinels did not meet"
         yield server

@@ -15,7 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from corral.store.keeper import dies_with_parent
+from corral.store.supervisor import dies_with_parent
 
 
 @dataclass

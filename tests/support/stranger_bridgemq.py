@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-LUA = Path(__file__).resolve().parents[2] / "src/corral/wire/bridgemq/shipped"
+LUA = Path(__file__).resolve().parents[2] / "src/corral/protocols/bridgemq/shipped"
 DAY_S = 86_400
 
 

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from corral.core.job import Job, JobOptions, JobState
 from corral.core.ports import Profile
-from corral.observe.metrics import Metrics
-from corral.store.connect import Reconnect, Store
-from corral.wire.bullmq.broker import BullmqBroker
-from corral.wire.bullmq.inspector import BullmqInspector
-from corral.wire.bullmq.operator import BullmqOperator
-from corral.wire.bullmq.reporter import BullmqReporter
-from corral.wire.place import Place
-from corral.worker import Doors, Happening, Registry, Worker, WorkerEvent
+from corral.protocols.binding import Binding
+from corral.protocols.bullmq.broker import BullmqBroker
+from corral.protocols.bullmq.inspector import BullmqInspector
+from corral.protocols.bullmq.operator import BullmqOperator
+from corral.protocols.bullmq.reporter import BullmqReporter
+from corral.store.client import Reconnect, Store
+from corral.telemetry.metrics import Metrics
+from corral.worker import Connections, Happening, Registry, Worker, WorkerEvent
 from tests.support.polling import becomes_true
 
 QUEUE = "work"
@@ -36,10 +36,10 @@ class Shop:
         self.metrics = Metrics()
         self.events: list[WorkerEvent] = []
         self.handlers = Registry()
-        place = Place(self.store, QUEUE, "bull", self.clock)
-        self.broker = BullmqBroker(place)
-        self.inspector = BullmqInspector(place)
-        self.operator = BullmqOperator(place)
+        binding = Binding(self.store, QUEUE, "bull", self.clock)
+        self.broker = BullmqBroker(binding)
+        self.inspector = BullmqInspector(binding)
+        self.operator = BullmqOperator(binding)
 
     def clock(self) -> int:
         return time.time_ns() // 1_000_000 + self.offset_ms
@@ -76,14 +76,14 @@ class Shop:
             await becomes_true(lambda: False, 0.01)
         raise AssertionError(f"not ended in {seconds} s: {[(job.id, job.state) for job in found]}")
 
-    def doors(self, profile: Profile) -> Callable[[], AbstractAsyncContextManager[Doors]]:
+    def connections(self, profile: Profile) -> Callable[[], AbstractAsyncContextManager[Connections]]:
         @asynccontextmanager
-        async def opened() -> AsyncIterator[Doors]:
+        async def opened() -> AsyncIterator[Connections]:
             store = Store(self.worker_url, answer_timeout=2.0)
-            place = Place(store, QUEUE, "bull", self.clock, profile)
-            broker = BullmqBroker(place)
+            binding = Binding(store, QUEUE, "bull", self.clock, profile)
+            broker = BullmqBroker(binding)
             try:
-                yield Doors(broker, BullmqReporter(place))
+                yield Connections(broker, BullmqReporter(binding))
             finally:
                 try:
                     await broker.close()
@@ -99,7 +99,7 @@ class Shop:
         options.setdefault("concurrency", 10)
         return Worker(
             QUEUE,
-            self.doors(profile),
+            self.connections(profile),
             self.handlers,
             profile=profile,
             clock=self.clock,
@@ -124,7 +124,7 @@ class Shop:
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of a metric for this queue; 0 where it was never counted."""
-        value = self.metrics.registry.get_sample_value(name, {"room": "bullmq", "queue": QUEUE, **labels})
+        value = self.metrics.registry.get_sample_value(name, {"protocol": "bullmq", "queue": QUEUE, **labels})
         return 0.0 if value is None else value
 
     async def close(self) -> None:

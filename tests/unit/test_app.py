@@ -18,7 +18,7 @@ from corral import (
     Unsupported,
 )
 from corral.core.schema import event_schema, payload_schema
-from corral.errors import UnknownRoom
+from corral.errors import UnknownProtocol
 from tests.support.apps import ended, working
 from tests.support.servers import Server
 
@@ -65,15 +65,15 @@ async def test_without_any_address_a_private_server_is_started_and_shared_by_fol
         assert found.data == {"name": "Ada"}
 
 
-async def test_a_room_that_is_not_there_is_named_with_those_that_are(url: str) -> None:
-    with pytest.raises(UnknownRoom, match=r"no room 'kafka'; use one of bullmq"):
-        Corral(url, room="kafka")
+async def test_a_protocol_that_is_not_there_is_named_with_those_that_are(url: str) -> None:
+    with pytest.raises(UnknownProtocol, match=r"no protocol 'kafka'; use one of bullmq"):
+        Corral(url, protocol="kafka")
 
 
-async def test_a_namespace_is_what_a_rooms_keys_begin_with(server: Server) -> None:
+async def test_a_namespace_is_what_a_protocols_keys_begin_with(server: Server) -> None:
     async with Corral(server.url, namespaces={"bullmq": "shop", "streams": "{shop}"}) as app:
         await app.queue("mail").add("greet")
-        await app.queue(room="streams").add("embed", {"text": "…"})
+        await app.queue(protocol="streams").add("embed", {"text": "…"})
     with server.connect() as client:
         assert client.exists("shop:mail:1", "{shop}:jobs:stream") == 2
 
@@ -126,8 +126,8 @@ async def test_options_at_add_win_over_the_decorators(app: Corral) -> None:
 async def test_a_wrong_option_is_found_where_it_is_written(app: Corral) -> None:
     with pytest.raises(InvalidOptions, match=r"no option 'atempts'; did you mean 'attempts'\?"):
         app.job("send-email", atempts=5)
-    with pytest.raises(Unsupported, match=r"room 'streams' has no retry"):
-        app.job("embed", room="streams", attempts=5)
+    with pytest.raises(Unsupported, match=r"protocol 'streams' has no retry"):
+        app.job("embed", protocol="streams", attempts=5)
     with pytest.raises(InvalidOptions, match=r"timeout=-1"):
 
         @app.job("send-email", timeout=-1)
@@ -144,8 +144,8 @@ async def test_one_name_has_one_handler(app: Corral) -> None:
         async def again(job: Any) -> None: ...
 
 
-async def test_a_job_of_the_streams_room_is_added_by_the_same_words(app: Corral) -> None:
-    @app.job("embed", room="streams")
+async def test_a_job_of_the_streams_protocol_is_added_by_the_same_words(app: Corral) -> None:
+    @app.job("embed", protocol="streams")
     async def embed(job: Any) -> list[int]:
         return [len(job.data["text"])]
 
@@ -226,7 +226,7 @@ async def test_no_data_is_an_empty_object(app: Corral) -> None:
 # -- queues --------------------------------------------------------------------------------------------------
 
 
-async def test_the_queues_of_a_room_are_found(app: Corral) -> None:
+async def test_the_queues_of_a_protocol_are_found(app: Corral) -> None:
     for name in ("mail", "sums", "eu.{shop}"):
         await app.queue(name).add("greet")
     assert [queue.name for queue in await app.queues()] == ["eu.{shop}", "mail", "sums"]

@@ -89,5 +89,3 @@ async def test_keeping_very_many_finished_jobs_is_allowed_with_a_warning(app: Co
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         await app.queue("mail").add("greet", {}, remove_on_complete=10_000)
-
-

@@ -27,7 +27,7 @@ from tests.support.apps import ended, reached, working
 
 SHORT_LOCK = {"lock_ms": 400}
 """A cancellation reaches its handler with the next renewal: a quarter of this."""
-ROOMS = pytest.mark.parametrize(("room", "name"), [("bullmq", "paint"), ("streams", "tool")])
+PROTOCOLS = pytest.mark.parametrize(("protocol", "name"), [("bullmq", "paint"), ("streams", "tool")])
 
 
 @pytest.fixture
@@ -151,11 +151,11 @@ async def test_a_worker_may_be_given_a_name(app: Corral) -> None:
 # -- what they say ------------------------------------------------------------------------------------------
 
 
-@ROOMS
+@PROTOCOLS
 async def test_progress_log_and_events_are_told_from_an_async_handler(
-    app: Corral, room: str, name: str
+    app: Corral, protocol: str, name: str
 ) -> None:
-    @app.job(name, room=room)
+    @app.job(name, protocol=protocol)
     async def tell(job: Any) -> None:
         await job.progress(25, "half a scene")
         await job.emit("scene", {"number": 1})
@@ -164,14 +164,16 @@ async def test_progress_log_and_events_are_told_from_an_async_handler(
     await _check_words(app, tell)
 
 
-@ROOMS
-async def test_the_same_words_are_plain_calls_in_a_sync_handler(app: Corral, room: str, name: str) -> None:
-    await _check_words(app, app.job(name, room=room)(handlers.tell_everything))
+@PROTOCOLS
+async def test_the_same_words_are_plain_calls_in_a_sync_handler(
+    app: Corral, protocol: str, name: str
+) -> None:
+    await _check_words(app, app.job(name, protocol=protocol)(handlers.tell_everything))
 
 
-@ROOMS
-async def test_the_same_words_reach_the_server_from_a_process(app: Corral, room: str, name: str) -> None:
-    await _check_words(app, app.job(name, room=room, process=True)(handlers.tell_everything))
+@PROTOCOLS
+async def test_the_same_words_reach_the_server_from_a_process(app: Corral, protocol: str, name: str) -> None:
+    await _check_words(app, app.job(name, protocol=protocol, process=True)(handlers.tell_everything))
 
 
 async def _check_words(app: Corral, kind: Any) -> None:
@@ -241,11 +243,11 @@ async def test_a_handler_cannot_speak_in_the_contracts_own_words(app: Corral) ->
 # -- cancellation -------------------------------------------------------------------------------------------
 
 
-@ROOMS
-async def test_a_running_handler_is_told_of_a_cancellation(app: Corral, room: str, name: str) -> None:
+@PROTOCOLS
+async def test_a_running_handler_is_told_of_a_cancellation(app: Corral, protocol: str, name: str) -> None:
     seen: list[bool] = []
 
-    @app.job(name, room=room)
+    @app.job(name, protocol=protocol)
     async def paint(job: Any) -> None:
         seen.append(job.cancelled)
         await job.wait_cancelled()
@@ -261,7 +263,7 @@ async def test_a_running_handler_is_told_of_a_cancellation(app: Corral, room: st
             await asyncio.sleep(0.01)
         assert seen == [False, True]
         job = await ended(paint.queue, added.id)
-    if room == "bullmq":  # this contract has no such state
+    if protocol == "bullmq":  # this contract has no such state
         assert (job.state, job.reason) == (JobState.DEAD, "cancelled")
     else:
         assert job.state is JobState.CANCELLED
@@ -369,11 +371,13 @@ async def test_a_result_that_is_no_json_ends_the_job_with_the_reason(app: Corral
     assert "result.seen is {1, 2} (set); use a list" in job.reason
 
 
-@ROOMS
-async def test_a_job_without_a_handler_ends_with_a_clear_reason(app: Corral, room: str, name: str) -> None:
-    other = "rag" if room == "streams" else "other"
-    app.job(other, room=room)(handlers.where_it_runs)
+@PROTOCOLS
+async def test_a_job_without_a_handler_ends_with_a_clear_reason(
+    app: Corral, protocol: str, name: str
+) -> None:
+    other = "rag" if protocol == "streams" else "other"
+    app.job(other, protocol=protocol)(handlers.where_it_runs)
     async with working(app):
-        job = await ended(app.queue(room=room), (await app.queue(room=room).add(name, {})).id)
+        job = await ended(app.queue(protocol=protocol), (await app.queue(protocol=protocol).add(name, {})).id)
     assert job.state is JobState.DEAD
     assert job.reason == f"no handler for job name {name!r}; this worker knows {other!r}"

@@ -144,12 +144,10 @@ async def test_of_a_generator_with_a_bad_job_the_position_is_told_too(app: Corra
 
 
 async def test_of_a_kinds_own_list_too_nothing_is_written(app: Corral, server: Server) -> None:
-    @app.job("embed", room="streams")
+    @app.job("embed", protocol="streams")
     async def embed(job: Any) -> None: ...
 
     with pytest.raises(InvalidPayload, match=r"job 2 of this call: payload is a list"):
         await embed.add_many([{"n": 1}, {"n": 2}, [3]])
     with server.connect() as client:
         assert client.dbsize() == 0
-
-

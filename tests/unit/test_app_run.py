@@ -35,7 +35,7 @@ def block(job):
     import time
     time.sleep(60)
 
-@app.job("embed", room="streams")
+@app.job("embed", protocol="streams")
 async def embed(job):
     while not go.exists():
         await asyncio.sleep(0.01)
@@ -97,8 +97,8 @@ def app(url: str) -> Iterator[Corral]:
     app.sync.close()
 
 
-def state(app: Corral, job_id: str, room: str = "bullmq") -> JobState | None:
-    queue = app.queue("mail") if room == "bullmq" else app.queue(room=room)
+def state(app: Corral, job_id: str, protocol: str = "bullmq") -> JobState | None:
+    queue = app.queue("mail") if protocol == "bullmq" else app.queue(protocol=protocol)
     job = app.sync(queue.inspector.job(job_id))
     return None if job is None else job.state
 
@@ -152,13 +152,13 @@ def test_the_second_signal_ends_at_once_and_gives_everything_back(
     assert sorted(int(job.id) for job in listed) == sorted(map(int, ids)), "each is there once"
 
 
-def test_both_rooms_are_left_by_the_same_signal(app: Corral, shop: Callable[..., Shop]) -> None:
+def test_both_protocols_are_left_by_the_same_signal(app: Corral, shop: Callable[..., Shop]) -> None:
     mail = app.sync(app.queue("mail").add("wait"))
-    text = app.sync(app.queue(room="streams").add("embed", {}))
+    text = app.sync(app.queue(protocol="streams").add("embed", {}))
     worker = shop(grace=0.2)
-    assert eventually(
-        lambda: state(app, mail.id) is state(app, text.id, "streams") is JobState.ACTIVE
-    ), worker.log()
+    assert eventually(lambda: state(app, mail.id) is state(app, text.id, "streams") is JobState.ACTIVE), (
+        worker.log()
+    )
     worker.send(signal.SIGTERM)
     assert worker.exit_code() == 0
     assert state(app, mail.id) is state(app, text.id, "streams") is JobState.WAITING
@@ -250,11 +250,11 @@ async def test_run_without_handlers_or_for_a_queue_without_says_so(url: str) -> 
         app.job("greet", queue="mail")(lambda job: None)
         with pytest.raises(InvalidOptions, match="no handler for queue 'mial'; there are some for: mail"):
             await app.run(queues=["mail", "mial"])
-        with pytest.raises(InvalidOptions, match="no handler for queue 'mail' of room 'streams'"):
-            await app.run(queues=["mail"], room="streams")
-        app.job("embed", room="streams")(lambda job: None)
+        with pytest.raises(InvalidOptions, match="no handler for queue 'mail' of protocol 'streams'"):
+            await app.run(queues=["mail"], protocol="streams")
+        app.job("embed", protocol="streams")(lambda job: None)
         assert [worker.queue for worker in app.workers()] == ["mail", "jobs"]
-        assert [worker.queue for worker in app.workers(room="streams")] == ["jobs"]
+        assert [worker.queue for worker in app.workers(protocol="streams")] == ["jobs"]
         with pytest.raises(InvalidOptions, match=r"concurrency 0 is outside 1\.\.10000"):
             await app.run(concurrency=0)
 

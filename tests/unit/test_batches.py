@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from corral.wire.batches import MOST_BYTES, MOST_ROWS, cuts, overlapped
+from corral.protocols.batches import MOST_BYTES, MOST_ROWS, cuts, overlapped
 
 
 def test_rows_stay_in_order_and_no_batch_has_too_many() -> None:

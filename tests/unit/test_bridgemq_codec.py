@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from corral.core.job import Backoff, Claim, Job, JobOptions, JobState
 from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry, Settlement
 from corral.errors import InvalidName, InvalidOptions
-from corral.wire.bridgemq.codec import Known, Receipt, decode_event, decode_job, encode_job, encode_step
-from corral.wire.bridgemq.endings import encode_settlement
-from corral.wire.bridgemq.keys import Keys, check_server_id, instance_id
-from corral.wire.bridgemq.scheduling import describe, encode_firing, read_schedule
+from corral.protocols.bridgemq.codec import Known, Receipt, decode_event, decode_job, encode_job, encode_step
+from corral.protocols.bridgemq.endings import encode_settlement
+from corral.protocols.bridgemq.keys import Keys, check_server_id, instance_id
+from corral.protocols.bridgemq.scheduling import describe, encode_firing, read_schedule
 
 NOW = 1_732_376_323_000
 
@@ -49,7 +49,7 @@ def test_a_job_comes_back_as_it_went(data: Any, priority: int, attempts: int, ba
     assert row.is_front == (priority >= 7)
 
 
-def test_what_the_room_alone_knows_comes_back_in_our_words():
+def test_what_the_protocol_alone_knows_comes_back_in_our_words():
     extra = {
         "target": {"capabilities": ["gpu"], "mode": "all"},
         "rate": {"concurrent": 3, "per_minute": 100},

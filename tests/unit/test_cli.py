@@ -93,9 +93,14 @@ def test_a_job_is_added_and_shown(shell: Callable[..., Said]) -> None:
 def test_every_option_of_add_reaches_the_job(shell: Callable[..., Said]) -> None:
     words = ["--id", "order-7", "--delay", "60000", "--backoff", '{"type": "fixed", "delay": 9}', "--lifo"]
     added = shell("queue", "add", "mail", "send-email", "[1]", "--json", *words)
-    assert added.documents == [{"room": "bullmq", "queue": "mail", "id": "order-7"}]
+    assert added.documents == [{"protocol": "bullmq", "queue": "mail", "id": "order-7"}]
     [job] = shell("job", "show", "mail", "order-7", "--json").documents
-    assert (job["room"], job["queue"], job["id"], job["name"]) == ("bullmq", "mail", "order-7", "send-email")
+    assert (job["protocol"], job["queue"], job["id"], job["name"]) == (
+        "bullmq",
+        "mail",
+        "order-7",
+        "send-email",
+    )
     assert (job["data"], job["state"], job["log"]) == ([1], "delayed", [])
     assert job["options"]["backoff"] == {"kind": "fixed", "delay": 9, "jitter": 0.0}
     assert (job["options"]["delay"], job["options"]["lifo"]) == (60_000, True)
@@ -117,19 +122,29 @@ def test_data_comes_from_a_pipe_too(shell: Callable[..., Said], monkeypatch: pyt
     assert job["data"] == {"from": "a pipe"}
 
 
-def test_the_streams_room_has_its_own_options(shell: Callable[..., Said]) -> None:
-    words = ["jobs", "embed", '{"text": "…"}', "--ttl", "60", "--idempotency-key", "k", "--room", "streams"]
+def test_the_streams_protocol_has_its_own_options(shell: Callable[..., Said]) -> None:
+    words = [
+        "jobs",
+        "embed",
+        '{"text": "…"}',
+        "--ttl",
+        "60",
+        "--idempotency-key",
+        "k",
+        "--protocol",
+        "streams",
+    ]
     first, second = shell("queue", "add", *words), shell("queue", "add", *words)
     assert first.code == second.code == 0
     assert first.out == second.out
-    [job] = shell("--room", "streams", "--json", "job", "show", "jobs", first.out.strip()).documents
-    assert (job["room"], job["options"]["extra"]) == ("streams", {"ttl_s": 60})
+    [job] = shell("--protocol", "streams", "--json", "job", "show", "jobs", first.out.strip()).documents
+    assert (job["protocol"], job["options"]["extra"]) == ("streams", {"ttl_s": 60})
 
 
 def test_options_may_stand_before_the_command_and_after_it(shell: Callable[..., Said]) -> None:
-    shell("queue", "add", "jobs", "embed", "{}", "--room", "streams")
-    before = shell("--json", "--room", "streams", "queue", "ls")
-    assert before == shell("queue", "ls", "--room", "streams", "--json")
+    shell("queue", "add", "jobs", "embed", "{}", "--protocol", "streams")
+    before = shell("--json", "--protocol", "streams", "queue", "ls")
+    assert before == shell("queue", "ls", "--protocol", "streams", "--json")
     assert before.documents[0]["counts"] == {"waiting": 1, "active": 0}
 
 
@@ -145,20 +160,20 @@ def test_queues_are_listed_with_counts_pause_and_workers(shell: Callable[..., Sa
     app.sync.close()
     [mail] = shell("queue", "ls", "--json").documents
     counts = {"waiting": 1, "delayed": 1, "active": 0, "completed": 0, "dead": 0}
-    assert mail == {"room": "bullmq", "queue": "mail", "counts": counts, "paused": True, "workers": []}
+    assert mail == {"protocol": "bullmq", "queue": "mail", "counts": counts, "paused": True, "workers": []}
     said = shell("queue", "ls")
     titles, row = said.out.splitlines()
-    assert " ".join(titles.split()) == "queue room waiting delayed active completed dead paused workers"
+    assert " ".join(titles.split()) == "queue protocol waiting delayed active completed dead paused workers"
     assert row.split() == ["mail", "bullmq", "1", "1", "0", "0", "0", "paused", "0"]
 
 
-def test_without_a_room_every_room_that_is_used_is_listed(shell: Callable[..., Said]) -> None:
+def test_without_a_protocol_every_protocol_that_is_used_is_listed(shell: Callable[..., Said]) -> None:
     assert shell("queue", "ls").out == "no queues here yet; `corral queue add` makes one\n"
     assert shell("queue", "ls", "--json") == Said(0, "", "")
     shell("queue", "add", "mail", "greet")
-    assert [row["room"] for row in shell("queue", "ls", "--json").documents] == ["bullmq"]
-    shell("queue", "add", "jobs", "embed", "--room", "streams")
-    assert [row["room"] for row in shell("queue", "ls", "--json").documents] == ["bullmq", "streams"]
+    assert [row["protocol"] for row in shell("queue", "ls", "--json").documents] == ["bullmq"]
+    shell("queue", "add", "jobs", "embed", "--protocol", "streams")
+    assert [row["protocol"] for row in shell("queue", "ls", "--json").documents] == ["bullmq", "streams"]
 
 
 def test_a_namespace_is_looked_into(shell: Callable[..., Said], server: Server) -> None:
@@ -221,16 +236,16 @@ def test_without_a_name_the_events_of_every_queue_are_told(shell: Callable[..., 
     assert sorted(event["queue"] for event in events) == ["mail", "mail", "sums", "sums"]
 
 
-def test_without_a_room_the_events_of_every_room_are_told(
+def test_without_a_protocol_the_events_of_every_protocol_are_told(
     shell: Callable[..., Said], server: Server
 ) -> None:
     shell("queue", "add", "mail", "greet")
-    shell("queue", "add", "jobs", "embed", "--room", "streams")
-    shell("queue", "add", "mail", "greet", "--room", "bridgemq")
+    shell("queue", "add", "jobs", "embed", "--protocol", "streams")
+    shell("queue", "add", "mail", "greet", "--protocol", "bridgemq")
     with server.connect() as client:
         count = sum(client.xlen(log) for log in ("bull:mail:events", "jobs:events", "bridge:events"))
     events = shell("events", "tail", "--from", "-", "--count", str(count), "--json").documents
-    assert {event["room"] for event in events} == {"bullmq", "streams", "bridgemq"}
+    assert {event["protocol"] for event in events} == {"bullmq", "streams", "bridgemq"}
 
 
 def test_new_events_are_told_as_they_come(shell: Callable[..., Said], url: str) -> None:
@@ -330,15 +345,15 @@ def test_colours_are_left_out_where_nobody_wants_them(
         (["queue", "add", "mail", "greet", "--backoff", "linear"], 2, "backoff type is 'linear'"),
         (["queue", "add", "mail", "greet", "--ttl", "5"], 2, "there is no option 'ttl_s'"),
         (["queue", "add", "a:b", "greet"], 2, "queue name 'a:b' contains ':'"),
-        (["queue", "add", "mail", "embed", "--room", "streams"], 2, "room 'streams' has one queue, 'jobs'"),
-        (["queue", "add", "jobs", "greet", "--room", "streams"], 2, "room 'streams' has no task 'greet'"),
+        (["queue", "add", "mail", "embed", "--protocol", "streams"], 2, "'streams' has one queue, 'jobs'"),
+        (["queue", "add", "jobs", "greet", "--protocol", "streams"], 2, "'streams' has no task 'greet'"),
         (["queue", "add", "mail"], 2, "Missing argument"),
-        (["queue", "ls", "--room", "kafka"], 2, "no room 'kafka'; use one of bullmq"),
+        (["queue", "ls", "--protocol", "kafka"], 2, "no protocol 'kafka'; use one of bullmq"),
         (["queue", "lst"], 2, "No such command 'lst'"),
-        (["job", "show", "mail", "9"], 1, "no job '9' in queue 'mail' of room 'bullmq' at redis://127.0.0.1:"),
+        (["job", "show", "mail", "9"], 1, "no job '9' in queue 'mail' of protocol 'bullmq' at redis://127.0.0.1:"),
         (["job", "show", "mail", "meta"], 1, "no job 'meta'"),
         (["job", "show", "mail", "\x1b[2J"], 1, r"no job '\x1b[2J'"),
-        (["job", "show", "mail", "9", "--room", "streams"], 2, "room 'streams' has one queue"),
+        (["job", "show", "mail", "9", "--protocol", "streams"], 2, "protocol 'streams' has one queue"),
         (["events", "tail", "mail", "--from", "yesterday"], 2, "--from 'yesterday' is no event id"),
         (["events", "tail"], 1, "no queues are in use at redis://127.0.0.1:"),
         (["events", "tail", "mail", "--count", "0"], 2, "--count"),

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from corral.cli.demo.stage import percentile
-from corral.wiring import ROOMS
+from corral.protocols import PROTOCOLS
 from tests.support.polling import eventually
 
 LONGEST_S = 60
@@ -72,7 +72,7 @@ def test_the_demo_ends_well_and_leaves_nothing_behind(folder: Path) -> None:
 
 
 def _workers(queues: str, queue: dict[str, str]) -> object:
-    return httpx2.get(f"{queues}/{queue['room']}/{queue['queue']}/workers", timeout=10).json()["workers"]
+    return httpx2.get(f"{queues}/{queue['protocol']}/{queue['queue']}/workers", timeout=10).json()["workers"]
 
 
 def test_kept_it_runs_on_with_a_page_until_a_signal(folder: Path) -> None:
@@ -90,7 +90,9 @@ def test_kept_it_runs_on_with_a_page_until_a_signal(folder: Path) -> None:
 
         def is_working() -> bool:
             queues = httpx2.get(told[-1]["queues"], timeout=10).json()["queues"]
-            return {queue["room"] for queue in queues if _workers(told[-1]["queues"], queue)} == ROOMS.keys()
+            return {
+                queue["protocol"] for queue in queues if _workers(told[-1]["queues"], queue)
+            } == PROTOCOLS.keys()
 
         assert eventually(is_working, 30)
     finally:
@@ -103,18 +105,18 @@ def test_for_programs_the_demo_is_a_document_for_each_step(folder: Path) -> None
     ended = demo(folder, "--json")
     assert ended.returncode == 0
     mail, texts, films, asked = (json.loads(line) for line in ended.stdout.splitlines())
-    assert (mail["room"], mail["jobs"], mail["completed"], mail["dead"]) == ("bullmq", 1000, 999, 1)
+    assert (mail["protocol"], mail["jobs"], mail["completed"], mail["dead"]) == ("bullmq", 1000, 999, 1)
     assert mail["retries"] > 30
     assert mail["rate"] > 0
     assert mail["p95_ms"] > 0
-    assert (texts["room"], texts["jobs"], texts["completed"], texts["dead"]) == ("streams", 100, 100, 0)
-    assert (films["room"], films["completed"], films["dead"]) == ("bridgemq", films["jobs"], 0)
+    assert (texts["protocol"], texts["jobs"], texts["completed"], texts["dead"]) == ("streams", 100, 100, 0)
+    assert (films["protocol"], films["completed"], films["dead"]) == ("bridgemq", films["jobs"], 0)
     assert films["jobs"] >= 61
     assert (asked["title"], asked["jobs"], asked["completed"], asked["dead"]) == ("jobs by HTTP", 50, 50, 0)
     assert "none missed, none twice" in asked["remark"]
 
 
-def test_on_a_terminal_there_is_a_bar_for_each_room(folder: Path) -> None:
+def test_on_a_terminal_there_is_a_bar_for_each_protocol(folder: Path) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TMPDIR": str(folder), "TERM": "xterm-256color", "COLUMNS": "140"}
     environment.pop("NO_COLOR", None)
@@ -226,7 +228,7 @@ main(["demo"])
         check=False,
     )
     assert ended.returncode == 1
-    assert "error: keep history: room bullmq: " in ended.stderr
+    assert "error: keep history: protocol bullmq: " in ended.stderr
     assert "lost" in ended.stderr
     assert "failed: keep history" in ended.stdout
     assert left_behind(folder) == []

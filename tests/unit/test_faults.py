@@ -22,7 +22,7 @@ from corral.errors import (
     StoreRefused,
     Unblocked,
 )
-from corral.store.connect import Store
+from corral.store.client import Store
 from corral.store.faults import Elsewhere, UnknownScript, Unreached, fault_of_error, fault_of_text
 from corral.store.scripts import Script
 from tests.support.cluster import cluster_of

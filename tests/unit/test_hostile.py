@@ -18,7 +18,7 @@ from tests.support.servers import Server
 NUL, NEW_LINE, SURROGATE = "a\0b", "a\nb", "a\ud800b"
 MEGABYTES_10 = 10 * 1024 * 1024
 NAMED = {"bullmq": "greet", "streams": "tool"}
-"""A job name each room takes."""
+"""A job name each protocol takes."""
 
 
 @dataclass
@@ -50,15 +50,15 @@ def dump(client: redis.Redis) -> dict[bytes, tuple[Any, Any, Any]]:
 
 @pytest.fixture
 def furnished(server: Server) -> Server:
-    """A server on which both rooms hold jobs already: there is something that could be damaged."""
+    """A server on which both protocols hold jobs already: there is something that could be damaged."""
     return server
 
 
 @pytest.fixture
 async def app(furnished: Server) -> AsyncIterator[Corral]:
     async with Corral(furnished.url) as app:
-        for room, name in NAMED.items():
-            queue = app.queue(room=room)
+        for protocol, name in NAMED.items():
+            queue = app.queue(protocol=protocol)
             for number in range(3):
                 await queue.add(name, {"number": number})
         await app.queue("default").add("greet", id="given", delay=60_000)
@@ -78,15 +78,15 @@ def unchanged(server: Server) -> Iterator[None]:
 
 
 async def refused(
-    app: Corral, server: Server, error: type[Refused], room: str, name: Any, data: Any, **options: Any
+    app: Corral, server: Server, error: type[Refused], protocol: str, name: Any, data: Any, **options: Any
 ) -> str:
     """What the refusal says: the same for one job, for many, and for an option of all."""
-    queue = app.queue(room=room)
+    queue = app.queue(protocol=protocol)
     own = {"id": options.pop("id")} if "id" in options else {}
     with unchanged(server):
         with pytest.raises(error) as alone:
             await queue.add(name, data, **own, **options)
-        good = (NAMED[room], {"fine": True})
+        good = (NAMED[protocol], {"fine": True})
         with pytest.raises(error) as among:
             await queue.add_many([good, (name, data, {**own, **options}), good])
     assert str(among.value) == f"job 1 of this call: {alone.value}"
@@ -105,18 +105,18 @@ BAD_QUEUES = [
 
 
 @pytest.mark.parametrize("name", BAD_QUEUES, ids=repr)
-@pytest.mark.parametrize("room", NAMED)
+@pytest.mark.parametrize("protocol", NAMED)
 async def test_a_queue_name_outside_the_grammar_is_refused(
-    app: Corral, furnished: Server, name: Any, room: str
+    app: Corral, furnished: Server, name: Any, protocol: str
 ) -> None:
     with unchanged(furnished), pytest.raises(InvalidName) as caught:
-        await app.queue(name, room).add(NAMED[room], {})
+        await app.queue(name, protocol).add(NAMED[protocol], {})
     assert "queue" in str(caught.value)
     assert str(caught.value).isprintable()
 
 
-async def test_the_streams_room_has_one_queue_and_says_so(app: Corral, furnished: Server) -> None:
-    with unchanged(furnished), pytest.raises(InvalidName, match="room 'streams' has one queue, 'jobs'"):
+async def test_the_streams_protocol_has_one_queue_and_says_so(app: Corral, furnished: Server) -> None:
+    with unchanged(furnished), pytest.raises(InvalidName, match="protocol 'streams' has one queue, 'jobs'"):
         await app.queue("mail", "streams").add("embed", {})
 
 
@@ -133,11 +133,11 @@ BAD_IDS = [
 
 
 @pytest.mark.parametrize("job_id", BAD_IDS, ids=lambda value: repr(value)[:30])
-@pytest.mark.parametrize("room", NAMED)
+@pytest.mark.parametrize("protocol", NAMED)
 async def test_an_id_that_could_do_harm_is_refused(
-    app: Corral, furnished: Server, job_id: Any, room: str
+    app: Corral, furnished: Server, job_id: Any, protocol: str
 ) -> None:
-    said = await refused(app, furnished, InvalidName, room, NAMED[room], {}, id=job_id)
+    said = await refused(app, furnished, InvalidName, protocol, NAMED[protocol], {}, id=job_id)
     assert said.startswith("job id ")
 
 
@@ -153,7 +153,7 @@ async def test_the_refusals_of_ids_name_the_value_and_the_way_out(app: Corral, f
         assert await refused(app, furnished, InvalidName, "bullmq", "greet", {}, id=job_id) == sentence
 
 
-async def test_the_streams_room_takes_uuids_only(app: Corral, furnished: Server) -> None:
+async def test_the_streams_protocol_takes_uuids_only(app: Corral, furnished: Server) -> None:
     said = await refused(app, furnished, InvalidName, "streams", "embed", {}, id="order-7")
     assert said.startswith("job id 'order-7' is not a UUID")
     shouting = "3F2504E0-4F89-11D3-9A0C-0305E82C3301"
@@ -167,16 +167,16 @@ BAD_NAMES = ["", " ", NUL, NEW_LINE, "a\x1b[2J", SURROGATE, "a\u2028", "n" * 102
 
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=lambda value: repr(value)[:30])
-@pytest.mark.parametrize("room", NAMED)
+@pytest.mark.parametrize("protocol", NAMED)
 async def test_a_job_name_that_cannot_be_read_is_refused(
-    app: Corral, furnished: Server, name: Any, room: str
+    app: Corral, furnished: Server, name: Any, protocol: str
 ) -> None:
-    assert "job name" in await refused(app, furnished, InvalidName, room, name, {})
+    assert "job name" in await refused(app, furnished, InvalidName, protocol, name, {})
 
 
-async def test_the_streams_room_knows_six_names(app: Corral, furnished: Server) -> None:
+async def test_the_streams_protocol_knows_six_names(app: Corral, furnished: Server) -> None:
     said = await refused(app, furnished, InvalidName, "streams", "greet", {})
-    assert said == "room 'streams' has no task 'greet'; use one of chat, plan, code, tool, rag, embed"
+    assert said == "protocol 'streams' has no task 'greet'; use one of chat, plan, code, tool, rag, embed"
 
 
 # -- options ------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ async def test_an_option_outside_its_limits_is_refused(
     assert sentence in await refused(app, furnished, InvalidOptions, "bullmq", "greet", {}, **options)
 
 
-async def test_the_streams_room_refuses_them_too(app: Corral, furnished: Server) -> None:
+async def test_the_streams_protocol_refuses_them_too(app: Corral, furnished: Server) -> None:
     for options, _ in BAD_OPTIONS:
         await refused(app, furnished, Refused, "streams", "tool", {}, **options)
 
@@ -242,12 +242,12 @@ async def test_the_streams_room_refuses_them_too(app: Corral, furnished: Server)
     ],
     ids=str,
 )
-async def test_what_a_rooms_contract_has_no_word_for_is_refused(
+async def test_what_a_protocols_contract_has_no_word_for_is_refused(
     app: Corral, furnished: Server, options: dict[str, Any], what: str
 ) -> None:
     said = await refused(app, furnished, Unsupported, "streams", "tool", {}, **options)
-    assert said.startswith(f"room 'streams' has no {what}, so ")
-    assert said.endswith("leave it out, or use a room that has it")
+    assert said.startswith(f"protocol 'streams' has no {what}, so ")
+    assert said.endswith("leave it out, or use a protocol that has it")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ async def test_what_a_rooms_contract_has_no_word_for_is_refused(
     ],
     ids=lambda value: str(value)[:40],
 )
-async def test_options_of_the_streams_room_have_limits(
+async def test_options_of_the_streams_protocol_have_limits(
     app: Corral, furnished: Server, options: dict[str, Any], sentence: str
 ) -> None:
     assert sentence in await refused(app, furnished, InvalidOptions, "streams", "tool", {}, **options)
@@ -276,7 +276,7 @@ async def test_options_of_the_streams_room_have_limits(
 async def test_an_idempotency_key_cannot_be_taken_over_by_another_request(
     app: Corral, furnished: Server
 ) -> None:
-    queue = app.queue(room="streams")
+    queue = app.queue(protocol="streams")
     first = await queue.add("tool", {"n": 1}, idempotency_key="order-7")
     with unchanged(furnished), pytest.raises(IdempotencyConflict, match=f"stands for job {first.id}"):
         await queue.add("tool", {"n": 2}, idempotency_key="order-7")
@@ -315,17 +315,17 @@ BAD_DATA: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("data", "sentence"), [pytest.param(*rest, id=name) for name, *rest in BAD_DATA])
 @pytest.mark.parametrize("where", ["alone", "inside"])
-@pytest.mark.parametrize("room", NAMED)
+@pytest.mark.parametrize("protocol", NAMED)
 async def test_data_that_json_cannot_carry_is_refused(
-    app: Corral, furnished: Server, data: Any, sentence: str, where: str, room: str
+    app: Corral, furnished: Server, data: Any, sentence: str, where: str, protocol: str
 ) -> None:
-    if where == "alone" and room == "streams":
-        said = await refused(app, furnished, InvalidPayload, room, "tool", data)
+    if where == "alone" and protocol == "streams":
+        said = await refused(app, furnished, InvalidPayload, protocol, "tool", data)
         assert said.startswith("payload")
         return
     given = data if where == "alone" else {"fine": [1, {"bad": data}]}
-    said = await refused(app, furnished, InvalidPayload, room, NAMED[room], given)
-    what = "data" if room == "bullmq" else "payload"
+    said = await refused(app, furnished, InvalidPayload, protocol, NAMED[protocol], given)
+    what = "data" if protocol == "bullmq" else "payload"
     if "nested" not in sentence and "itself" not in sentence:
         path = what if where == "alone" else f"{what}.fine[1].bad"
         assert said.startswith(f"{path} "), "the part that is wrong is named"
@@ -333,9 +333,11 @@ async def test_data_that_json_cannot_carry_is_refused(
 
 
 @pytest.mark.parametrize("data", [None, [], "text", 7, True], ids=repr)
-async def test_a_payload_of_the_streams_room_is_an_object(app: Corral, furnished: Server, data: Any) -> None:
+async def test_a_payload_of_the_streams_protocol_is_an_object(
+    app: Corral, furnished: Server, data: Any
+) -> None:
     if data is None:
-        assert (await app.queue(room="streams").add("tool", data)).data == {}
+        assert (await app.queue(protocol="streams").add("tool", data)).data == {}
         return
     said = await refused(app, furnished, InvalidPayload, "streams", "tool", data)
     assert f"payload is a {type(data).__name__}; the streams contract carries a JSON object" in said
@@ -362,12 +364,12 @@ async def test_the_size_counts_bytes_not_characters(app: Corral, furnished: Serv
     assert said == "Job payload size 12.0 MB exceeds limit of 10.0 MB"
 
 
-async def test_200_kilobytes_are_the_streams_rooms_limit(app: Corral, furnished: Server) -> None:
+async def test_200_kilobytes_are_the_streams_protocols_limit(app: Corral, furnished: Server) -> None:
     most = 200 * 1024
     around = len(b'{"t":""}')
     said = await refused(app, furnished, PayloadTooLarge, "streams", "tool", {"t": "x" * (most - around + 1)})
     assert said.startswith(f"payload has {most + 1} bytes, the streams contract allows {most}")
-    await app.queue(room="streams").add("tool", {"t": "x" * (most - around)})
+    await app.queue(protocol="streams").add("tool", {"t": "x" * (most - around)})
 
 
 # -- what is not refused ------------------------------------------------------------------------------------
@@ -379,13 +381,13 @@ async def test_200_kilobytes_are_the_streams_rooms_limit(app: Corral, furnished:
      "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "🐄\u202e", "'\"\\", "[red]bold[/red]"],
     ids=repr,
 )  # fmt: skip
-@pytest.mark.parametrize("room", NAMED)
+@pytest.mark.parametrize("protocol", NAMED)
 async def test_text_that_means_something_elsewhere_is_data_here(
-    app: Corral, furnished: Server, text: str, room: str
+    app: Corral, furnished: Server, text: str, protocol: str
 ) -> None:
-    queue = app.queue(room=room)
+    queue = app.queue(protocol=protocol)
     data = {text: [text, {"inside": text}]}
-    job = await queue.add(NAMED[room], data)
+    job = await queue.add(NAMED[protocol], data)
     found = await queue.inspector.job(job.id)
     assert found is not None
     assert found.data == data
@@ -413,9 +415,9 @@ BAD_WORDS: list[tuple[str, tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize("room", NAMED)
+@pytest.mark.parametrize("protocol", NAMED)
 async def test_what_a_handler_cannot_say_is_refused_there_and_tells_nobody(
-    app: Corral, furnished: Server, room: str
+    app: Corral, furnished: Server, protocol: str
 ) -> None:
     refusals: list[str] = []
 
@@ -436,7 +438,7 @@ async def test_what_a_handler_cannot_say_is_refused_there_and_tells_nobody(
         assert told(job.id) == before
         assert await job.log(SURROGATE) in (0, 1)  # a log line is told all the same
 
-    kind = app.job(NAMED[room], room=room)(speak)
+    kind = app.job(NAMED[protocol], protocol=protocol)(speak)
     queue = kind.queue
     async with working(app, concurrency=1):
         job = await ended(queue, (await kind.add({})).id)

@@ -40,15 +40,23 @@ def test_the_house_keeps_its_layers(house: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("core/job.py", "import corral.store.connect", "Imports go one way"),
+        ("core/job.py", "import corral.store.client", "Imports go one way"),
         ("core/job.py", "import asyncio", "The core is pure"),
-        ("store/connect.py", "import corral.wire.place", "Imports go one way"),
-        ("wire/streams/broker.py", "import corral.wire.bullmq.keys", "Rooms never import each other"),
-        ("wire/bullmq/codec.py", "import corral.store.connect", "A room's keys and codec are pure"),
-        ("wire/streams/keys.py", "import redis", "A room's keys and codec are pure"),
-        ("wire/bullmq/broker.py", "import redis.asyncio", "Only the store speaks to redis-py"),
-        ("worker/registry.py", "import corral.store.connect", "The worker knows no server and no room"),
-        ("worker/registry.py", "import corral.wire.streams.keys", "The worker knows no server and no room"),
+        ("store/client.py", "import corral.protocols.binding", "Imports go one way"),
+        (
+            "wire/streams/broker.py",
+            "import corral.protocols.bullmq.keys",
+            "Protocols never import each other",
+        ),
+        ("protocols/bullmq/codec.py", "import corral.store.client", "A protocol's keys and codec are pure"),
+        ("protocols/streams/keys.py", "import redis", "A protocol's keys and codec are pure"),
+        ("protocols/bullmq/broker.py", "import redis.asyncio", "Only the store speaks to redis-py"),
+        ("worker/registry.py", "import corral.store.client", "The worker knows no server and no protocol"),
+        (
+            "worker/registry.py",
+            "import corral.protocols.streams.keys",
+            "The worker knows no server and no protocol",
+        ),
     ],
 )
 def test_a_line_that_crosses_a_layer_is_found(house: Path, module: str, line: str, contract: str) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from corral.core.naming import RESERVED_IDS, check_id, check_job_name, check_queue, check_step
 from corral.errors import InvalidName
-from corral.wire.bullmq.keys import FIXED
+from corral.protocols.bullmq.keys import FIXED
 
 CHECKS = [check_queue, check_id, check_job_name, check_step]
 
@@ -114,7 +114,7 @@ def test_every_key_of_the_contract_is_reserved(key: str) -> None:
     assert key in RESERVED_IDS
 
 
-def test_every_key_a_queue_is_given_by_our_own_room_is_reserved() -> None:
+def test_every_key_a_queue_is_given_by_our_own_protocol_is_reserved() -> None:
     assert set(FIXED) <= RESERVED_IDS
 
 

@@ -61,7 +61,7 @@ def test_priority_goes_from_none_to_two_to_the_twenty_one(priority: int) -> None
 def test_a_negative_priority_is_refused_with_the_way_out() -> None:
     assert refusal(priority=-1) == (
         "priority is -1; use 0 (no priority) or a positive number up to 2097152 "
-        "(lower runs earlier; in the room bridgemq 7 and above runs first)"
+        "(lower runs earlier; in the protocol bridgemq 7 and above runs first)"
     )
 
 
@@ -257,13 +257,13 @@ def test_a_refused_option_is_not_hidden_by_none() -> None:
     assert "did you mean 'delay'?" in refusal(dely=None)
 
 
-# -- rooms
+# -- protocols
 
 
 STREAMS = frozenset({Capability.CUSTOM_ID, Capability.TTL, Capability.IDEMPOTENCY})
 
 
-def test_a_rooms_own_options_go_through_as_they_are() -> None:
+def test_a_protocols_own_options_go_through_as_they_are() -> None:
     built = build("streams", STREAMS, extras=frozenset({"ttl_s"}), ttl_s=60)
     assert built.extra == {"ttl_s": 60}
     with pytest.raises(InvalidOptions, match="did you mean 'ttl_s'"):
@@ -272,7 +272,7 @@ def test_a_rooms_own_options_go_through_as_they_are() -> None:
         options(ttl_s=60)
 
 
-def test_a_room_without_retries_runs_a_job_once() -> None:
+def test_a_protocol_without_retries_runs_a_job_once() -> None:
     built = build("streams", STREAMS)
     assert (built.attempts, built.backoff, built.keep_logs) == (1, None, None)
 
@@ -290,23 +290,23 @@ def test_a_room_without_retries_runs_a_job_once() -> None:
         ({"keep_logs": 10}, "logs"),
     ],
 )
-def test_what_a_room_cannot_keep_is_refused_where_asked_for(given: dict[str, Any], lacking: str) -> None:
+def test_what_a_protocol_cannot_keep_is_refused_where_asked_for(given: dict[str, Any], lacking: str) -> None:
     with pytest.raises(Unsupported) as caught:
         build("streams", STREAMS, **given)
     [(name, value)] = given.items()
     assert str(caught.value) == (
-        f"room 'streams' has no {lacking}, so {name}={value!r} cannot be kept; "
-        f"leave it out, or use a room that has it"
+        f"protocol 'streams' has no {lacking}, so {name}={value!r} cannot be kept; "
+        f"leave it out, or use a protocol that has it"
     )
 
 
 @pytest.mark.parametrize("given", [{"priority": 0}, {"delay": 0}, {"attempts": 1}, {"lifo": False}])
-def test_what_asks_for_nothing_is_kept_by_every_room(given: dict[str, Any]) -> None:
+def test_what_asks_for_nothing_is_kept_by_every_protocol(given: dict[str, Any]) -> None:
     assert build("streams", STREAMS, **given) == build("streams", STREAMS)
 
 
 @pytest.mark.parametrize("given", [{"attempts": 0}, {"delay": -1}, {"priority": 2**22}, {"backoff": "x"}])
-def test_the_limits_are_the_same_in_every_room(given: dict[str, Any]) -> None:
+def test_the_limits_are_the_same_in_every_protocol(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptions) as theirs:
         build("streams", STREAMS, **given)
     assert str(theirs.value) == refusal(**given)

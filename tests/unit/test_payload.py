@@ -145,7 +145,7 @@ def test_an_endless_number_in_an_enum_is_found_too() -> None:
         (time(1, tzinfo=UTC), "data.k is a time of day with a zone; use a datetime, or text"),
         (Point(1, 2), "data.k is Point(x=1, y=2) (Point); use ._asdict() or list()"),
         (Address("Rom"), "data.k is Address(city='Rom', _secret='x') (Address); use dataclasses.asdict()"),
-        (Model(), 'data.k is Model(to=\'x\') (Model); use model_dump(mode="json")'),
+        (Model(), "data.k is Model(to='x') (Model); use model_dump(mode=\"json\")"),
         (Record(), "data.k is Record(to='x') (Record); use msgspec.to_builtins()"),
         (numpy.float64(1.5), "data.k is np.float64(1.5) (float64); use float()"),
         (numpy.zeros(2), "data.k is array([0., 0.]) (ndarray); use .tolist()"),
@@ -274,9 +274,7 @@ def test_more_is_refused_in_the_words_of_the_contract(data: int, options: int, s
 def test_one_byte_too_many_is_told_in_bytes() -> None:
     with pytest.raises(InvalidPayload) as caught:
         check_size(b"x" * LIMIT_BYTES, b"o")
-    assert str(caught.value) == (
-        "Job payload size 10.0 MB exceeds limit of 10.0 MB (10485761 bytes, 1 over)"
-    )
+    assert str(caught.value) == ("Job payload size 10.0 MB exceeds limit of 10.0 MB (10485761 bytes, 1 over)")
 
 
 # -- progress

@@ -77,7 +77,7 @@ def test_the_example_of_the_readme_works(folder: Path, app: Corral) -> None:
     with worker("shop:app", "--concurrency", "50", folder=folder):
         assert eventually(lambda: app.sync(mail.counts())[JobState.COMPLETED] == 1002, 60)
         assert eventually(lambda: app.sync(images.logs("1")) == ["shrinking cow.jpg"])
-        texts = app.queue(room="streams").inspector
+        texts = app.queue(protocol="streams").inspector
         assert eventually(lambda: len(app.sync(texts.jobs(JobState.COMPLETED))) == 1)
     first, slow = app.sync(mail.job("1")), app.sync(mail.job("2"))
     assert first is not None

@@ -116,8 +116,8 @@ def test_a_target_comes_back_from_the_wire_as_it_went(target: Target):
 
 
 def matcher() -> Script:
-    """A script around the very part that the verbs of the room use."""
-    folder = ROOT / "src/corral/wire/bridgemq/lua"
+    """A script around the very part that the verbs of the protocol use."""
+    folder = ROOT / "src/corral/protocols/bridgemq/lua"
     text = """
     -- use matching
     local worker = cjson.decode(ARGV[2])

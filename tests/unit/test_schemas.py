@@ -90,7 +90,7 @@ def test_the_contracts_example_jobs_are_valid(job: dict[str, Any]) -> None:
         {"removeOnComplete": True, "removeOnFail": 0},
         {"removeOnComplete": 100, "removeOnFail": {"age": 3600, "count": 10}},
         {"lifo": True, "keepLogs": 5, "delay": 60_000, "priority": 2097152},
-        {"something": "of a room's own"},
+        {"something": "of a protocol's own"},
     ],
 )
 def test_options_in_every_spelling_are_valid(opts: dict[str, Any]) -> None:

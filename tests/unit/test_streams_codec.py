@@ -1,13 +1,13 @@
-"""The streams room's names and words, without a server."""
+"""The streams protocol's names and words, without a server."""
 
 import pytest
 
 from corral.core.event import EventKind
 from corral.core.ports import Profile
 from corral.errors import InvalidName
-from corral.wire.streams import CAPABILITIES, DEFAULT_NAMESPACE, DEFAULT_QUEUE, TASKS
-from corral.wire.streams.codec import KINDS_BY_TYPE, STATES, Settings, decode_event, fingerprint
-from corral.wire.streams.keys import Keys
+from corral.protocols.streams import CAPABILITIES, DEFAULT_NAMESPACE, DEFAULT_QUEUE, TASKS
+from corral.protocols.streams.codec import KINDS_BY_TYPE, STATES, Settings, decode_event, fingerprint
+from corral.protocols.streams.keys import Keys
 
 
 def test_without_a_namespace_the_keys_are_the_contracts() -> None:
@@ -63,7 +63,7 @@ def test_the_contract_has_six_tasks() -> None:
     assert "|".join(TASKS) == "chat|plan|code|tool|rag|embed"
 
 
-def test_the_room_claims_only_what_the_contract_can_keep() -> None:
+def test_the_protocol_claims_only_what_the_contract_can_keep() -> None:
     assert {capability.value for capability in CAPABILITIES} == {
         "custom ids",
         "time to live",
@@ -96,7 +96,7 @@ def test_how_often_a_job_may_be_delivered(profile, most) -> None:
     assert Settings.of(profile).max_deliveries == most
 
 
-def test_a_setting_of_another_room_is_left_alone() -> None:
+def test_a_setting_of_another_protocol_is_left_alone() -> None:
     assert Settings.of(Profile(name="w", extra={"region": "eu"})) == Settings()
 
 

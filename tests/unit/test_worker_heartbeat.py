@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from corral.core.job import JobState
 from corral.core.ports import Profile
 from corral.errors import JobCancelled
-from corral.wire.bullmq.broker import SCRIPTS
+from corral.protocols.bullmq.broker import SCRIPTS
 from corral.worker import Happening
 from tests.support.polling import becomes_true
 from tests.support.proxy import Proxy, runs_script
@@ -54,10 +54,10 @@ async def test_a_handler_that_blocks_the_loop_past_its_lock_keeps_it_and_runs_on
 
 async def recover_for(shop, seconds):
     """Sweep for abandoned jobs as another worker would."""
-    async with shop.doors(SHORT)() as doors:
+    async with shop.connections(SHORT)() as connections:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            await doors.broker.recover()
+            await connections.broker.recover()
             await asyncio.sleep(0.3)
 
 

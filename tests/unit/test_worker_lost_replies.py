@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 from corral.core.job import JobState
 from corral.core.ports import Profile
 from corral.errors import Away, ReadOnly, StoreRefused, Transient
-from corral.store.connect import Reconnect
-from corral.wire.bullmq.broker import SCRIPTS
+from corral.protocols.bullmq.broker import SCRIPTS
+from corral.store.client import Reconnect
 from corral.worker import Happening
 from tests.support.polling import becomes_true
 from tests.support.proxy import Fate, Proxy, runs, runs_script

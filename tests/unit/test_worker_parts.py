@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from corral.core.failure import Verdict, classify
 from corral.core.ports import Recovery
 from corral.errors import Away, InvalidOptions, LockMissing, Postpone, Refused
-from corral.observe.metrics import Metrics
+from corral.telemetry.metrics import Metrics
 from corral.worker import ANY_NAME, Kind, Registry, default_name
 from corral.worker.attempt import Moment
 from corral.worker.loops import Promoter, Recoverer
@@ -85,7 +85,7 @@ async def test_a_recovery_that_still_runs_is_not_started_again_and_the_skip_is_c
     loop = Recoverer(sweeper, adopted.extend, every=0.02, queue="q", metrics=metrics.queue("bullmq", "q"))
 
     def value(name):
-        return metrics.registry.get_sample_value(name, {"room": "bullmq", "queue": "q"})
+        return metrics.registry.get_sample_value(name, {"protocol": "bullmq", "queue": "q"})
 
     with capture_logs() as logs:
         loop.start()

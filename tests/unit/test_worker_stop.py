@@ -202,8 +202,8 @@ async def test_what_a_dead_worker_left_is_recovered_and_counted(shop, server):
         return job.job.stalls
 
     [job_id] = await shop.submit("work", {}, options=ONCE)
-    async with shop.doors(Profile(name="dead", lock_ms=100))() as doors:
-        [claim] = (await doors.broker.turn([], 1)).claims
+    async with shop.connections(Profile(name="dead", lock_ms=100))() as connections:
+        [claim] = (await connections.broker.turn([], 1)).claims
     assert claim.job.id == job_id
     async with shop.worker(profile=Profile(name="w", recover_ms=200)):
         [job] = await shop.ended(job_id)

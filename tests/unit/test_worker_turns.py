@@ -8,7 +8,7 @@ import pytest
 
 from corral.core.job import Backoff, JobOptions, JobState
 from corral.errors import Away, GiveBack, InvalidOptions, InvalidPayload, JobCancelled, Postpone, Transient
-from corral.wire.bullmq.broker import SCRIPTS
+from corral.protocols.bullmq.broker import SCRIPTS
 from corral.worker import Happening
 from tests.support.polling import becomes_true
 from tests.support.proxy import Fate, Proxy, runs, runs_script
@@ -170,7 +170,7 @@ async def test_an_idle_worker_waits_without_polling_and_starts_a_new_job_in_two_
         await shop.close()
 
 
-async def test_what_ends_while_the_worker_is_told_that_all_places_are_taken_makes_room_at_once(server):
+async def test_what_ends_while_the_worker_is_told_that_all_places_are_taken_makes_protocol_at_once(server):
     with Proxy(server.port) as proxy, server.connect() as client:
         shop = Shop(server.url, proxy.url)
         end, ran = asyncio.Event(), []

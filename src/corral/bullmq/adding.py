@@ -7,13 +7,13 @@ from corral.bullmq.job import Job
 from corral.bullmq.options import encode
 from corral.bullmq.queue_base import QueueBase
 from corral.errors import Refused
-from corral.wire.bullmq.submitting import Row, Rows, encode_job, submit_rows
+from corral.protocols.bullmq.submitting import Row, Rows, encode_job, submit_rows
 
 
 def row_of(job: Job) -> Row:
-    """A row for the room's submit script, checked by the contract's rules.
+    """A row for the protocol's submit script, checked by the contract's rules.
 
-    The room's own limit of size is not this contract's, so the data takes its place in the row afterwards.
+    The native API's size limit does not apply here, so the data is put into the row afterwards.
     """
     made, data = encode(job.id or "", job.name, job.data, job.opts, job.timestamp, job.queue.name)
     envelope, _ = encode_job(made)

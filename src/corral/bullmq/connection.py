@@ -16,7 +16,7 @@ from corral.bullmq.types import ConnectionOptions
 from corral.core.shown import shown
 from corral.errors import InvalidOptions
 from corral.store.address import Address, Kind
-from corral.store.connect import Store
+from corral.store.client import Store
 
 _TIMEOUTS = ("socket_timeout", "socket_connect_timeout")
 _WAY_OUT = "give host, port, db, username and password, a URL, or a redis.asyncio client made from these"

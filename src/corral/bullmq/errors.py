@@ -1,4 +1,4 @@
-"""A room's refusal in the words that users of BullMQ know."""
+"""A protocol's refusal in the words that users of BullMQ know."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,7 +86,7 @@ def code_of(error: BaseException) -> ErrorCode | None:
 
 @contextmanager
 def told(command: str, *, job: str = "", parent: str = "", state: str = "active") -> Iterator[None]:
-    """Inside, a room's refusal is raised in the official client's words."""
+    """Inside, a protocol's refusal is raised in the official client's words."""
     try:
         yield
     except CorralError as error:

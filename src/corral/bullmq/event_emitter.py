@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from corral.observe.logs import logger
+from corral.telemetry.logs import logger
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 

@@ -15,7 +15,7 @@ from corral.bullmq.queue_base import DEFAULT_PREFIX, QueueBase
 from corral.bullmq.types import ConnectionOptions
 from corral.core import job as core
 from corral.errors import Refused
-from corral.wire.bullmq.flows import BullmqFlows, Flow
+from corral.protocols.bullmq.flows import BullmqFlows, Flow
 from corral.worker.worker import wall_clock
 
 JobNode = dict[str, Any]

@@ -147,9 +147,7 @@ class Job(Moves, Kinship):
         if ended.done():
             return
         if found is None:
-            ended.set_exception(
-                Exception(f"Missing key for job {self.queue.toKey(self.key)}. isFinished")
-            )
+            ended.set_exception(Exception(f"Missing key for job {self.queue.toKey(self.key)}. isFinished"))
         elif found.state == "completed":
             ended.set_result(found.value)
         elif found.state == "failed":

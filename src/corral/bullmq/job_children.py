@@ -4,7 +4,7 @@ from typing import Any
 
 from corral.bullmq.errors import told
 from corral.bullmq.job_fields import JobFields
-from corral.wire.bullmq.children import KINDS
+from corral.protocols.bullmq.children import KINDS
 
 
 class Kinship(JobFields):

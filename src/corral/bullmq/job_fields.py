@@ -7,7 +7,7 @@ from corral.bullmq.options import EXCLUSIVE, long_options, normalized_backoff
 from corral.bullmq.queue_base import QueueBase
 from corral.core import payload
 from corral.core.job import Claim
-from corral.wire.bullmq.options import POLICIES, encode_options
+from corral.protocols.bullmq.options import POLICIES, encode_options
 from corral.worker.worker import wall_clock
 
 

@@ -25,7 +25,7 @@ from corral.core.outcome import (
 )
 from corral.core.ports import Profile
 from corral.errors import NoPendingChildren
-from corral.wire.bullmq.broker import BullmqBroker
+from corral.protocols.bullmq.broker import BullmqBroker
 from corral.worker.results import trace_of
 from corral.worker.worker import wall_clock
 
@@ -41,9 +41,7 @@ def policy(rule: BackoffRule | None) -> RetryPolicy:
 class Moves(JobFields):
     """A job on its way. A token is the lock a worker holds the job under: what a processor is given."""
 
-    async def moveToCompleted(
-        self, return_value: Any, token: str, fetchNext: bool = False
-    ) -> NextJobData:
+    async def moveToCompleted(self, return_value: Any, token: str, fetchNext: bool = False) -> NextJobData:
         """End the job with this result; with `fetchNext` the next one is claimed under the same token."""
         self.returnvalue = return_value
         at = await self._settle(Completed(encode_data(return_value, "result")), token, "moveToFinished")
@@ -110,8 +108,8 @@ class Moves(JobFields):
 
     async def extendLock(self, token: str, duration: int) -> int:
         """Hold the job for `duration` ms from now; 1, or 0 where it is not held under this token."""
-        place = self.queue.place(Profile(name="", lock_ms=duration))
-        extension = await BullmqBroker(place).extend([Claim(self._as_core(), token)])
+        binding = self.queue.binding(Profile(name="", lock_ms=duration))
+        extension = await BullmqBroker(binding).extend([Claim(self._as_core(), token)])
         return 0 if extension.lost else 1
 
     async def promote(self) -> None:

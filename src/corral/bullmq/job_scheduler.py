@@ -10,9 +10,9 @@ from corral.bullmq.errors import told
 from corral.bullmq.job import Job
 from corral.bullmq.options import encode_data, long_options
 from corral.bullmq.queue_base import QueueBase
-from corral.wire.bullmq.options import encode_options
-from corral.wire.bullmq.repeats import milliseconds
-from corral.wire.bullmq.schedulers import BullmqSchedulers, Scheduler
+from corral.protocols.bullmq.options import encode_options
+from corral.protocols.bullmq.repeats import milliseconds
+from corral.protocols.bullmq.schedulers import BullmqSchedulers, Scheduler
 from corral.worker.worker import wall_clock
 
 _PARTS = {
@@ -29,7 +29,7 @@ class JobScheduler:
 
     @cached_property
     def _schedulers(self) -> BullmqSchedulers:
-        return BullmqSchedulers(self.queue.place())
+        return BullmqSchedulers(self.queue.binding())
 
     async def upsertJobScheduler(
         self,

@@ -12,7 +12,7 @@ from corral.core.naming import RESERVED_IDS
 from corral.core.options import HIGHEST_PRIORITY
 from corral.core.shown import shown
 from corral.errors import InvalidPayload
-from corral.wire.bullmq.options import LONG_NAMES, SHORT_NAMES, decode_options
+from corral.protocols.bullmq.options import LONG_NAMES, SHORT_NAMES, decode_options
 
 EXCLUSIVE = (
     "removeDependencyOnFailure",
@@ -120,7 +120,7 @@ _TELEMETRY = (("metadata", "tm"), ("omitContext", "omc"))
 def encode(
     job_id: str, name: str, data: Any, opts: Mapping[str, Any], timestamp: int, queue: str
 ) -> tuple[Job, bytes]:
-    """A job for the room, checked; its data as JSON is apart from it."""
+    """A job for the protocol, checked; its data as JSON is apart from it."""
     encoded = encode_data(data)
     check(name, opts, encoded)
     given = {option: value for option, value in opts.items() if value is not None and option != "jobId"}

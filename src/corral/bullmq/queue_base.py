@@ -1,4 +1,4 @@
-"""What every object bound to one queue has in common: its name, its keys, and the room's ports."""
+"""What every object bound to one queue has in common: its name, its keys, and the protocol's ports."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -10,14 +10,14 @@ from corral.bullmq.connection import Connection
 from corral.bullmq.event_emitter import EventEmitter
 from corral.core.job import Claim
 from corral.core.ports import Profile, Rest, Why
-from corral.store.connect import Store
+from corral.protocols.binding import Binding
+from corral.protocols.bullmq.broker import BullmqBroker
+from corral.protocols.bullmq.inspector import BullmqInspector
+from corral.protocols.bullmq.keys import Keys
+from corral.protocols.bullmq.operator import BullmqOperator
+from corral.store.client import Store
 from corral.store.scripts import Scripts
 from corral.sync import StoreOfTheLoop
-from corral.wire.bullmq.broker import BullmqBroker
-from corral.wire.bullmq.inspector import BullmqInspector
-from corral.wire.bullmq.keys import Keys
-from corral.wire.bullmq.operator import BullmqOperator
-from corral.wire.place import Place
 from corral.worker.worker import wall_clock
 
 SCRIPTS = Scripts("corral.bullmq")
@@ -83,25 +83,25 @@ class QueueBase(EventEmitter):
         """The same: nothing is kept open here that could be cut off more harshly."""
         await self.close()
 
-    # -- the room's ports -----------------------------------------------------------------------------------
+    # -- the protocol's ports -------------------------------------------------------------------------------
 
     @property
     def store(self) -> Store:
         """The connections of the running event loop."""
         return self.connection.store()
 
-    def place(self, profile: Profile | None = None) -> Place:
-        """Where the room's ports for this queue are, whichever event loop uses them."""
+    def binding(self, profile: Profile | None = None) -> Binding:
+        """Where the protocol's ports for this queue are, whichever event loop uses them."""
         store = StoreOfTheLoop(self.connection.store)
-        return Place(store, self.name, self.prefix, wall_clock, profile or self.profile())
+        return Binding(store, self.name, self.prefix, wall_clock, profile or self.profile())
 
     @cached_property
     def inspector(self) -> BullmqInspector:
-        return BullmqInspector(self.place())
+        return BullmqInspector(self.binding())
 
     @cached_property
     def operator(self) -> BullmqOperator:
-        return BullmqOperator(self.place())
+        return BullmqOperator(self.binding())
 
     def profile(self) -> Profile:
         """How this object claims and settles."""
@@ -109,7 +109,7 @@ class QueueBase(EventEmitter):
 
     def broker(self) -> BullmqBroker:
         """A broker of the running event loop; it opens no connection unless it waits."""
-        return BullmqBroker(self.place())
+        return BullmqBroker(self.binding())
 
     async def read(self, job_id: str) -> dict[str, str] | None:
         """The fields of a job's hash, as text; None where there is no such job."""

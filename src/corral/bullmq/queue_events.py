@@ -12,7 +12,7 @@ from corral.bullmq.queue_base import QueueBase, as_text
 from corral.core import payload
 from corral.errors import StoreFault, StoreRefused
 from corral.store import streams
-from corral.store.connect import Line, Reconnect
+from corral.store.client import BlockingConnection, Reconnect
 
 SUFFIX = ":qe"
 """What the connection's name ends in, so that tools can tell listeners from workers."""
@@ -48,7 +48,7 @@ class QueueEvents(QueueBase):
         self._start: str | None = None
         """The id after which the first event is told; None until the server has said which is the last."""
         self._starting = asyncio.Lock()
-        self._lines: set[Line] = set()
+        self._blocking_connections: set[BlockingConnection] = set()
         self._consumer: asyncio.Task[Any] | None = None
         if self.opts["autorun"]:
             self._consumer = asyncio.ensure_future(self._autorun())
@@ -119,8 +119,8 @@ class QueueEvents(QueueBase):
 
     async def _follow(self, position: str) -> AsyncIterator[QueueEvent]:
         block = max(int(self.opts["blockingTimeout"]), 1)
-        line = self.store.line(self.clientName(SUFFIX), block / 1000)
-        self._lines.add(line)
+        line = self.store.blocking_connection(self.clientName(SUFFIX), block / 1000)
+        self._blocking_connections.add(line)
         tries = 0
         try:
             while not self.closing:
@@ -138,10 +138,10 @@ class QueueEvents(QueueBase):
                     if event := decode(position, flat):
                         yield event
         finally:
-            self._lines.discard(line)
-            await line.hang_up()
+            self._blocking_connections.discard(line)
+            await line.disconnect()
 
-    async def _read(self, line: Line, position: str, block: int) -> Sequence[Sequence[Any]]:
+    async def _read(self, line: BlockingConnection, position: str, block: int) -> Sequence[Sequence[Any]]:
         key = self.toKey("events")
         answer = await line.call("XREAD", "COUNT", MOST, "BLOCK", block, "STREAMS", key, position)
         return answer[0][1] if answer else ()
@@ -165,8 +165,8 @@ class QueueEvents(QueueBase):
             consumer.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await consumer
-        for line in list(self._lines):
-            await line.hang_up()
+        for line in list(self._blocking_connections):
+            await line.disconnect()
         await super().close()
         self.closed = True
 

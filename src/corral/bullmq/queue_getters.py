@@ -6,7 +6,7 @@ from typing import Any
 from corral.bullmq.job import Job
 from corral.bullmq.queue_base import QueueBase, as_text
 from corral.bullmq.queue_events import SUFFIX
-from corral.wire.bullmq.reads import STATES
+from corral.protocols.bullmq.reads import STATES
 
 Types = Sequence[str] | str
 
@@ -20,16 +20,12 @@ class QueueGetters(QueueBase):
         """The job with this id; None where there is none."""
         return await Job.fromId(self, job_id)
 
-    async def getJobs(
-        self, types: Types = (), start: int = 0, end: int = -1, asc: bool = False
-    ) -> list[Job]:
+    async def getJobs(self, types: Types = (), start: int = 0, end: int = -1, asc: bool = False) -> list[Job]:
         """Jobs in these states, `start` to `end` of each; `asc`: the oldest first."""
         ids = await self.inspector.ranges(self.sanitizeJobTypes(types), start, end, asc)
         found = await self.store.pipe([("HGETALL", self.toKey(job_id)) for job_id in ids])
         return [
-            Job.fromJSON(self, as_text(flat), job_id)
-            for job_id, flat in zip(ids, found, strict=True)
-            if flat
+            Job.fromJSON(self, as_text(flat), job_id) for job_id, flat in zip(ids, found, strict=True) if flat
         ]
 
     async def getWaiting(self, start: int = 0, end: int = -1) -> list[Job]:

@@ -11,11 +11,11 @@ from corral.bullmq.job_moves import policy
 from corral.bullmq.options import core_options
 from corral.bullmq.processing import Processing, Processor
 from corral.bullmq.queue_base import QueueBase
-from corral.bullmq.worker_doors import doors
+from corral.bullmq.worker_connections import connections
 from corral.core.ports import Limit, Profile, Rest, Why
 from corral.errors import StoreFault
-from corral.store.connect import Reconnect
-from corral.wire.bullmq.broker import BullmqBroker
+from corral.protocols.bullmq.broker import BullmqBroker
+from corral.store.client import Reconnect
 from corral.worker import ANY_NAME, Registry
 from corral.worker import Worker as Engine
 
@@ -44,9 +44,7 @@ class Worker(QueueBase):
     >>> await worker.close()                                                         # doctest: +SKIP
     """
 
-    def __init__(
-        self, name: str, processor: Processor | None, opts: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, name: str, processor: Processor | None, opts: Mapping[str, Any] | None = None) -> None:
         super().__init__(name, opts)
         self.opts = {**DEFAULTS, **self.opts}
         self.opts.setdefault("lockRenewTime", self.opts["lockDuration"] // 2)
@@ -114,7 +112,7 @@ class Worker(QueueBase):
         while not (self.closing or self.paused):
             self._engine = Engine(
                 self.name,
-                doors(self.connection.url, self.name, self.prefix, self._profile, self._tell),
+                connections(self.connection.url, self.name, self.prefix, self._profile, self._tell),
                 registry,
                 profile=self._profile,
                 delays=reconnect.delay,

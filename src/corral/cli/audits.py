@@ -90,7 +90,7 @@ def _audited(
     from corral.spark.lake.audit import audit_lake, audit_server
     from corral.spark.lake.filing import file_events
 
-    with sparks.bar(screen, f"audit of room {where.room_name}") as tell:
+    with sparks.bar(screen, f"audit of protocol {where.protocol_name}") as tell:
         if folder is None:
             return audit_server(spark, where, **options)
         catch_up: Callable[[], None] = partial(file_events, spark, folder, [where], tell=tell)
@@ -108,14 +108,14 @@ def _say_audits(screen: Screen, audits: "Sequence[Audit]") -> int:
             screen.line(finding.sentence())
         if one.omitted:
             screen.line(f"… and {one.omitted:,} more; --most lists them")
-        screen.line(f"room {one.room}: {one.sentence()}")
+        screen.line(f"protocol {one.protocol}: {one.sentence()}")
     codes = {one.exit_code for one in audits}
     return next(code for code in (Exit.WRONG, Exit.UNPROVABLE, Exit.NOTHING_LOST) if code in codes)
 
 
 def _document(audit: "Audit") -> dict[str, Any]:
     return {
-        "room": audit.room,
+        "protocol": audit.protocol,
         "queues": list(audit.queues),
         "counts": {str(verdict): count for verdict, count in audit.counts.items()},
         "findings": [{**vars(finding), "verdict": str(finding.verdict)} for finding in audit.findings],
@@ -136,8 +136,8 @@ def _compared(
     if folder is not None:
         return compare_lake(spark, folder, *pair, most=most)
     if len(places) > 1:
-        rooms = " and ".join(where.room_name for where in places)
-        raise InvalidOptions(f"jobs are in the rooms {rooms}; choose one with --room")
+        protocols = " and ".join(where.protocol_name for where in places)
+        raise InvalidOptions(f"jobs are in the protocols {protocols}; choose one with --protocol")
     first, second = (_named(places[0], spelled) for spelled in pair)
     return compare_servers(spark, first, second, most=most)
 

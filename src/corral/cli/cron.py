@@ -14,9 +14,7 @@ from corral.core.keeper import Schedule
 from corral.errors import CorralError, Unsupported
 from corral.queue import Queue
 
-ScheduleArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="The schedule's id.", show_default=False)
-]
+ScheduleArgument = Annotated[str, typer.Argument(metavar="ID", help="The schedule's id.", show_default=False)]
 
 
 @at_server
@@ -28,35 +26,35 @@ async def list_schedules(here: Here, queue: QueuesArgument = None) -> None:
         try:
             found += [(one, schedule) for schedule in await here.keeper(one).schedules()]
         except Unsupported:
-            if len(here.rooms) == 1 or queue is not None:
+            if len(here.protocols) == 1 or queue is not None:
                 raise
     found.sort(key=lambda pair: (pair[1].next_at is None, pair[1].next_at or 0))
     if here.screen.as_json:
         for one, schedule in found:
             here.screen.document(
                 {
-                    "room": one.room.name,
+                    "protocol": one.protocol.name,
                     "queue": one.name,
                     "id": schedule.id,
                     "next_at": schedule.next_at,
                     "when": when(schedule),
-                    "job": job_document(schedule.job, one.room.name),
+                    "job": job_document(schedule.job, one.protocol.name),
                 }
             )
     elif not found:
         here.screen.line("no schedules here")
     else:
-        titles = ("schedule", "queue", "room", "job", "when", "next")
+        titles = ("schedule", "queue", "protocol", "job", "when", "next")
         here.screen.table(titles, [_row(one, schedule) for one, schedule in found])
 
 
 def _row(queue: Queue, schedule: Schedule) -> list[str]:
     following = "paused" if schedule.next_at is None else moment(schedule.next_at)
-    return [schedule.id, queue.name, queue.room.name, schedule.job.name, _told(schedule), following]
+    return [schedule.id, queue.name, queue.protocol.name, schedule.job.name, _told(schedule), following]
 
 
 def when(schedule: Schedule) -> dict[str, Any]:
-    """By which rule it fires, in the words its room has for it."""
+    """By which rule it fires, in the words its protocol has for it."""
     told = {**schedule.job.extra, **schedule.job.options.extra}
     words = ("cron", "pattern", "every", "timezone", "tz", "catch_up", "limit", "count")
     plain: dict[str, Any] = msgspec.to_builtins(told, builtin_types=(bytes,))
@@ -86,7 +84,7 @@ async def run(here: Here, queue: QueueArgument, schedule_id: ScheduleArgument) -
         return _gone(here, found, schedule_id)
     if here.screen.as_json:
         here.screen.document(
-            {"room": found.room.name, "queue": found.name, "schedule": schedule_id, "id": job_id}
+            {"protocol": found.protocol.name, "queue": found.name, "schedule": schedule_id, "id": job_id}
         )
     else:
         here.screen.line(job_id)
@@ -113,7 +111,12 @@ async def _set(here: Here, name: str, schedule_id: str, is_paused: bool) -> int 
         return _gone(here, queue, schedule_id)
     if here.screen.as_json:
         here.screen.document(
-            {"room": queue.room.name, "queue": queue.name, "schedule": schedule_id, "paused": is_paused}
+            {
+                "protocol": queue.protocol.name,
+                "queue": queue.name,
+                "schedule": schedule_id,
+                "paused": is_paused,
+            }
         )
     else:
         word = "is paused" if is_paused else "fires again"

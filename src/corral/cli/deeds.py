@@ -49,7 +49,7 @@ async def act_on_dead(
     work = [(queue, found) for queue, found in work if found]
     count = sum(len(found) for _, found in work)
     if count:
-        names = ", ".join(f"{queue.name!a} ({queue.room.name}: {len(found):,})" for queue, found in work)
+        names = ", ".join(f"{queue.name!a} ({queue.protocol.name}: {len(found):,})" for queue, found in work)
         jobs = "dead job" if count == 1 else "dead jobs"
         if not here.agree(f"{deed.verb} {count:,} {jobs}{choice.words} of {names}", is_agreed):
             return FAILED
@@ -86,7 +86,7 @@ async def do(
         return FAILED
     not_done = [*strangers, *(job_id for job_id in ids if job_id not in set(done))]
     if here.screen.as_json:
-        place = {"room": queue.room.name, "queue": queue.name}
+        place = {"protocol": queue.protocol.name, "queue": queue.name}
         here.screen.document({**place, "done": done, "not_done": not_done})
     elif done:
         jobs = f"job {done[0]!a}" if len(done) == 1 else f"{len(done):,} jobs"

@@ -1,4 +1,4 @@
-"""`corral dlq`: jobs that ended dead, in every room; look at them, run them again, or let them go."""
+"""`corral dlq`: jobs that ended dead, in every protocol; look at them, run them again, or let them go."""
 
 import asyncio
 from typing import Annotated
@@ -35,9 +35,7 @@ async def list_dead(
     choice = Choice(name, reason, data)
     queues = await _queues(here, queue)
     lists = await asyncio.gather(*(chosen(found, JobState.DEAD, choice, count) for found in queues))
-    jobs = [
-        (found.room.name, job) for found, listed in zip(queues, lists, strict=True) for job in listed
-    ]
+    jobs = [(found.protocol.name, job) for found, listed in zip(queues, lists, strict=True) for job in listed]
     jobs.sort(key=lambda pair: pair[1].finished_at or 0, reverse=True)
     show_jobs(here.screen, jobs[:count], f"no dead jobs{choice.words} here")
 
@@ -56,8 +54,8 @@ async def replay(
     """Put dead jobs back in their queues: these, or those that are meant; without a queue, in every one."""
     queues = await _queues(here, queue)
     if queue is None:
-        # only where it can be done: a room without retry is none of those that were meant
-        queues = [found for found in queues if Capability.RETRY in found.room.capabilities]
+        # only where it can be done: a protocol without retry is none of those that were meant
+        queues = [found for found in queues if Capability.RETRY in found.protocol.capabilities]
     return await act_on_dead(here, queues, ids or [], Choice(name, reason, data), limit, is_agreed, put_back)
 
 

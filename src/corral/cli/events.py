@@ -51,7 +51,7 @@ async def tail(
 
 
 async def _used(here: Here) -> list[Queue]:
-    """Every queue of these rooms that anything was ever done with."""
+    """Every queue of these protocols that anything was ever done with."""
     looks = await asyncio.gather(*map(look, await here.every()))
     return [seen.queue for seen in looks if seen.is_used]
 
@@ -111,7 +111,7 @@ def say_event(event: JobEvent, screen: Screen) -> None:
     screen.line(
         Text(moment(event.at), "dim"),
         Text(event.id, "dim"),
-        Text(event.room, "dim"),
+        Text(event.protocol, "dim"),
         event.queue,
         Text(f"{printable(event.kind):<10}", COLOURS.get(event.kind, "")),
         *(part for part in (event.job_id, event.name, event.worker) if part),

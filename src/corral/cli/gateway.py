@@ -9,7 +9,7 @@ import typer
 from corral.cli.screen import Screen
 from corral.cli.session import JsonOption, UrlOption, code_of, remember
 from corral.errors import CorralError, InvalidOptions
-from corral.observe import logs
+from corral.telemetry import logs
 
 PORT = 8080
 MOST_PORT = 65_535

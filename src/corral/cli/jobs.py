@@ -56,7 +56,7 @@ async def _job(here: Here, queue: Queue, job_id: str) -> Job | None:
 async def _show(here: Here, queue: Queue, job: Job, has_all_traces: bool = False) -> int | None:
     lines = await queue.inspector.logs(job.id, 0, MOST_LINES)
     if here.screen.as_json:
-        here.screen.document({**job_document(job, queue.room.name), "log": lines})
+        here.screen.document({**job_document(job, queue.protocol.name), "log": lines})
         return None
     for field, value in _fields(job):
         _say(here.screen, field, value)

@@ -14,7 +14,7 @@ from corral.cli import sparks
 from corral.cli.session import Here, at_server
 from corral.cli.workers import MOST_PORT, serve_metrics
 from corral.errors import InvalidOptions
-from corral.wiring import Room
+from corral.protocols import Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,36 +118,41 @@ async def backfill(
             sparks.started(master, sparks.settings(conf or []), folder.root / "_spark.log") as spark,
             sparks.bar(here.screen, "backfill") as tell,
         ):
-            return [{"room": where.room_name, **asdict(fill(spark, folder, where, tell))} for where in places]
+            return [
+                {"protocol": where.protocol_name, **asdict(fill(spark, folder, where, tell))}
+                for where in places
+            ]
 
     for filled in await sparks.aside(work):
         if here.screen.as_json:
             here.screen.document(filled)
         else:
             here.screen.line(
-                f"room {filled['room']}: {filled['snapshot']:,} jobs; {filled['whole']:,} of them told from "
-                f"the snapshot, {filled['begun']:,} given their beginning"
+                f"protocol {filled['protocol']}: {filled['snapshot']:,} jobs; {filled['whole']:,} of them "
+                f"taken from the snapshot, {filled['begun']:,} given their beginning"
             )
     return None
 
 
 async def places_of(here: Here, queue: str, is_waiting: bool = False) -> "list[Where]":
-    """The rooms that are meant, as Spark's readers are told of them; those without an event are left out."""
+    """The chosen protocols as options of Spark's readers; those without events are left out."""
     from corral.spark.options import Where
 
-    used = [room for room in here.rooms if is_waiting or await _has_events(here, room)]
+    used = [protocol for protocol in here.protocols if is_waiting or await _has_events(here, protocol)]
     if not used:
-        names = " or ".join(room.name for room in here.rooms)
-        raise InvalidOptions(f"no event in room {names} at {here.dialled}; there is nothing to read yet")
+        names = " or ".join(protocol.name for protocol in here.protocols)
+        raise InvalidOptions(f"no event in protocol {names} at {here.dialled}; there is nothing to read yet")
     namespace = here.where.namespace
     return [
-        Where(here.app.url, room.name, room.default_namespace if namespace is None else namespace, queue)
-        for room in used
+        Where(
+            here.app.url, protocol.name, protocol.default_namespace if namespace is None else namespace, queue
+        )
+        for protocol in used
     ]
 
 
-async def _has_events(here: Here, room: Room) -> bool:
-    extents = [await queue.events.extent() for queue in await here.app.queues(room.name)]
+async def _has_events(here: Here, protocol: Protocol) -> bool:
+    extents = [await queue.events.extent() for queue in await here.app.queues(protocol.name)]
     return any(extent.length or extent.added for extent in extents)
 
 

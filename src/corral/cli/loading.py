@@ -40,9 +40,7 @@ def load(spelled: str) -> Corral:
             raise NotFound(f"module {module_name!r} has no {path or USUAL_NAME!r}; {_way_out(module)}")
         found = getattr(found, part)
     if not isinstance(found, Corral):
-        raise NotFound(
-            f"{spelled!r} is of type {type(found).__name__}, and no Corral; {_way_out(module)}"
-        )
+        raise NotFound(f"{spelled!r} is of type {type(found).__name__}, and no Corral; {_way_out(module)}")
     return found
 
 

@@ -15,7 +15,7 @@ PAGE = 500
 
 def name_of(queue: Queue) -> str:
     """The queue as a sentence names it."""
-    return f"queue {queue.name!a} of room {queue.room.name!r}"
+    return f"queue {queue.name!a} of protocol {queue.protocol.name!r}"
 
 
 class Look(NamedTuple):
@@ -29,14 +29,14 @@ class Look(NamedTuple):
 
     @property
     def is_used(self) -> bool:
-        """Is there anything? A room with one queue by contract has it even where nobody came yet."""
+        """Is there anything? A protocol with one queue by contract has it even where nobody came yet."""
         return bool(self.events or self.workers or self.is_paused or any(self.counts.values()))
 
     @property
     def document(self) -> dict[str, Any]:
         """The same for programs."""
         return {
-            "room": self.queue.room.name,
+            "protocol": self.queue.protocol.name,
             "queue": self.queue.name,
             "counts": {state.value: count for state, count in self.counts.items()},
             "paused": self.is_paused,

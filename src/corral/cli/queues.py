@@ -31,9 +31,9 @@ DataOption = Annotated[
 
 @at_server
 async def list_queues(here: Here) -> None:
-    """List the queues: jobs by state, paused or not, workers. Without --room, those of every room."""
+    """List the queues: jobs by state, paused or not, workers. Without --protocol, those of every protocol."""
     looks: list[Look] = await asyncio.gather(*map(look, await here.every()))
-    if here.where.room is None:
+    if here.where.protocol is None:
         looks = [seen for seen in looks if seen.is_used]
     if here.screen.as_json:
         for seen in looks:
@@ -41,14 +41,14 @@ async def list_queues(here: Here) -> None:
     elif not looks:
         here.screen.line("no queues here yet; `corral queue add` makes one")
     else:
-        here.screen.table(("queue", "room", *STATES, "paused", "workers"), map(_row, looks))
+        here.screen.table(("queue", "protocol", *STATES, "paused", "workers"), map(_row, looks))
 
 
 def _row(seen: Look) -> list[str | Text]:
     return [
         seen.queue.name,
-        seen.queue.room.name,
-        # a state the room's contract does not count
+        seen.queue.protocol.name,
+        # a state the protocol's contract does not count
         *("–" if state not in seen.counts else str(seen.counts[state]) for state in STATES),
         Text("paused", "yellow") if seen.is_paused else "no",
         str(len(seen.workers)),
@@ -72,47 +72,47 @@ async def show_queue(
     found = await here.find(queue)
     if state is not None:
         jobs = await chosen(found, state, Choice(name, reason, data), count)
-        show_jobs(here.screen, [(found.room.name, job) for job in jobs], f"no jobs are {state.value}")
+        show_jobs(here.screen, [(found.protocol.name, job) for job in jobs], f"no jobs are {state.value}")
         return
     seen = await look(found)
     if here.screen.as_json:
-        here.screen.document({**seen.document, "capabilities": sorted(found.room.capabilities)})
+        here.screen.document({**seen.document, "capabilities": sorted(found.protocol.capabilities)})
         return
-    here.screen.table(("queue", "room", *STATES, "paused", "workers"), [_row(seen)])
+    here.screen.table(("queue", "protocol", *STATES, "paused", "workers"), [_row(seen)])
     names = [worker.name or str(worker.address) for worker in seen.workers]
     here.screen.line("workers:", ", ".join(names) or "none")
-    here.screen.line(f"room {found.room.name!r} has:", ", ".join(sorted(found.room.capabilities)))
+    here.screen.line(f"protocol {found.protocol.name!r} has:", ", ".join(sorted(found.protocol.capabilities)))
     if dead := await found.inspector.jobs(JobState.DEAD, 0, 5):
         here.screen.line("the last to end dead:")
-        show_jobs(here.screen, [(found.room.name, job) for job in dead], "")
+        show_jobs(here.screen, [(found.protocol.name, job) for job in dead], "")
 
 
 def show_jobs(screen: Screen, jobs: Iterable[tuple[str, Job]], nothing: str) -> None:
-    """Jobs and their rooms, a line each; `nothing` is said where there are none."""
+    """Jobs and their protocols, a line each; `nothing` is said where there are none."""
     listed = list(jobs)
     if screen.as_json:
-        for room, job in listed:
-            screen.document(job_document(job, room))
+        for protocol, job in listed:
+            screen.document(job_document(job, protocol))
     elif not listed:
         screen.line(nothing)
     else:
-        titles = ("id", "queue", "room", "name", "attempts", "since", "reason or data")
-        screen.table(titles, [_job_row(room, job) for room, job in listed])
+        titles = ("id", "queue", "protocol", "name", "attempts", "since", "reason or data")
+        screen.table(titles, [_job_row(protocol, job) for protocol, job in listed])
 
 
-def job_document(job: Job, room: str) -> dict[str, Any]:
+def job_document(job: Job, protocol: str) -> dict[str, Any]:
     """The job as JSON has it."""
     # to_builtins would write bytes as base64; the screen writes them as text
     fields: dict[str, Any] = msgspec.to_builtins(job, builtin_types=(bytes,))
-    return {"room": room, **fields}
+    return {"protocol": protocol, **fields}
 
 
-def _job_row(room: str, job: Job) -> list[str]:
+def _job_row(protocol: str, job: Job) -> list[str]:
     told = job.reason if job.reason is not None else shown(job.data)
     short = told if len(told) <= SHOWN_REASON else f"{told[: SHOWN_REASON - 1]}…"
     since = job.finished_at or job.started_at or job.created_at
     made = f"{job.attempt}/{max(job.options.attempts, 1)}"
-    return [job.id, job.queue, room, cut(job.name), made, moment(since), short]
+    return [job.id, job.queue, protocol, cut(job.name), made, moment(since), short]
 
 
 PRIORITY_HELP = "bullmq: lower runs earlier, none runs first. bridgemq: from 7 on it runs next."
@@ -137,13 +137,15 @@ async def add(
         str | None, typer.Option(help="Between attempts: milliseconds, fixed, exponential, or JSON.")
     ] = None,
     lifo: Annotated[bool, typer.Option("--lifo", help="Run it next.")] = False,
-    ttl: Annotated[int | None, typer.Option(help="Seconds it is kept (room streams).")] = None,
+    ttl: Annotated[int | None, typer.Option(help="Seconds it is kept (protocol streams).")] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="The same key gives the same job (room streams).")
+        str | None, typer.Option(help="The same key gives the same job (protocol streams).")
     ] = None,
     further: Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="NAME=JSON", help="Any other option of the room (again for more)."),
+        typer.Option(
+            "--option", metavar="NAME=JSON", help="Any other option of the protocol (again for more)."
+        ),
     ] = None,
 ) -> None:
     """Add one job, and print its id."""
@@ -160,7 +162,7 @@ async def add(
     options.update(map(_option, further or ()))
     job = await here.app.queue(queue).add(name, read_json(data), id=job_id, **options)
     if here.screen.as_json:
-        here.screen.document({"room": here.where.chosen_room().name, "queue": queue, "id": job.id})
+        here.screen.document({"protocol": here.where.chosen_protocol().name, "queue": queue, "id": job.id})
     else:
         here.screen.line(job.id)
 
@@ -197,7 +199,7 @@ def read_json(text: str) -> Any:
         raise InvalidPayload("the data is nested too deeply; flatten it") from None
     except ValueError as error:
         raise InvalidPayload(
-            f"the data is no JSON ({error}); quote it for the shell, as in '{{\"to\": \"a@b.c\"}}'"
+            f'the data is no JSON ({error}); quote it for the shell, as in \'{{"to": "a@b.c"}}\''
         ) from None
 
 

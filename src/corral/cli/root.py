@@ -24,7 +24,7 @@ from corral.cli import (
     top,
     workers,
 )
-from corral.cli.session import FolderOption, JsonOption, NamespaceOption, RoomOption, UrlOption, remember
+from corral.cli.session import FolderOption, JsonOption, NamespaceOption, ProtocolOption, UrlOption, remember
 
 root = typer.Typer(
     name="corral",
@@ -99,7 +99,7 @@ def _say_version(is_asked: bool) -> None:
 def begin(
     context: typer.Context,
     url: UrlOption = None,
-    room: RoomOption = None,
+    protocol: ProtocolOption = None,
     namespace: NamespaceOption = None,
     folder: FolderOption = None,
     as_json: JsonOption = False,
@@ -107,4 +107,4 @@ def begin(
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version.")
     ] = False,
 ) -> None:
-    remember(context, url, room, namespace, folder, as_json)
+    remember(context, url, protocol, namespace, folder, as_json)

@@ -17,9 +17,9 @@ from corral.cli.looking import look
 from corral.cli.screen import Screen
 from corral.core.keeper import Keeper
 from corral.errors import CorralError, InvalidOptions, NoServer, Refused, StoreFault
+from corral.protocols import PROTOCOLS, Protocol, protocol_named
 from corral.queue import Queue
-from corral.store.connect import first_contact, without_password
-from corral.wiring import ROOMS, Room, room_named
+from corral.store.client import first_contact, without_password
 
 FAILED = 1
 """It was asked well and did not succeed, or what was asked for is not there."""
@@ -34,17 +34,17 @@ UrlOption = Annotated[
     str | None,
     typer.Option("--url", metavar="URL", help="The server; else REDIS_URL, else a private one."),
 ]
-RoomOption = Annotated[
+ProtocolOption = Annotated[
     str | None,
     typer.Option(
-        "--room",
-        metavar="ROOM",
-        help=f"The wire contract: {' or '.join(ROOMS)}.",
-        autocompletion=lambda: list(ROOMS),
+        "--protocol",
+        metavar="PROTOCOL",
+        help=f"The wire contract: {' or '.join(PROTOCOLS)}.",
+        autocompletion=lambda: list(PROTOCOLS),
     ),
 ]
 NamespaceOption = Annotated[
-    str | None, typer.Option("--namespace", metavar="TEXT", help="What the room's keys begin with.")
+    str | None, typer.Option("--namespace", metavar="TEXT", help="What the protocol's keys begin with.")
 ]
 FolderOption = Annotated[
     Path | None, typer.Option("--folder", metavar="PATH", help="Where the private server keeps its data.")
@@ -55,33 +55,33 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without aski
 
 @dataclass(frozen=True)
 class Where:
-    """The server, the room and the way to print that a command line asked for."""
+    """The server, the protocol and the way to print that a command line asked for."""
 
     url: str | None = None
-    room: str | None = None
+    protocol: str | None = None
     namespace: str | None = None
     folder: Path | None = None
     as_json: bool = False
 
     def app(self) -> Corral:
         """The Corral these options mean."""
-        room = self.chosen_room()
-        namespaces = {} if self.namespace is None else {room.name: self.namespace}
-        return Corral(self.url, room=room.name, namespaces=namespaces, folder=self.folder)
+        protocol = self.chosen_protocol()
+        namespaces = {} if self.namespace is None else {protocol.name: self.namespace}
+        return Corral(self.url, protocol=protocol.name, namespaces=namespaces, folder=self.folder)
 
-    def chosen_room(self) -> Room:
-        """The room that was named, or the usual one."""
-        return room_named(self.room or next(iter(ROOMS)))
+    def chosen_protocol(self) -> Protocol:
+        """The protocol that was named, or the usual one."""
+        return protocol_named(self.protocol or next(iter(PROTOCOLS)))
 
     def queue(self, app: Corral, name: str) -> Queue:
         """A queue to look at: any name that may be on the wire, also one that nobody could give here."""
-        return Queue(app, self.chosen_room(), name, is_read=True)
+        return Queue(app, self.chosen_protocol(), name, is_read=True)
 
 
 def remember(
     context: typer.Context,
     url: str | None,
-    room: str | None,
+    protocol: str | None,
     namespace: str | None,
     folder: Path | None,
     as_json: bool,
@@ -90,7 +90,7 @@ def remember(
     before = context.obj if isinstance(context.obj, Where) else Where()
     where = Where(
         url=url or before.url,
-        room=room or before.room,
+        protocol=protocol or before.protocol,
         namespace=before.namespace if namespace is None else namespace,
         folder=folder or before.folder,
         as_json=as_json or before.as_json,
@@ -112,10 +112,10 @@ class Here:
     where: Where
 
     @property
-    def rooms(self) -> list[Room]:
-        """The room that was asked for, or all of them."""
-        is_one_meant = self.where.room is not None or self.where.namespace is not None
-        return [self.where.chosen_room()] if is_one_meant else list(ROOMS.values())
+    def protocols(self) -> list[Protocol]:
+        """The protocol that was asked for, or all of them."""
+        is_one_meant = self.where.protocol is not None or self.where.namespace is not None
+        return [self.where.chosen_protocol()] if is_one_meant else list(PROTOCOLS.values())
 
     @property
     def dialled(self) -> str:
@@ -123,28 +123,28 @@ class Here:
         return without_password(self.app.url)
 
     async def every(self) -> list[Queue]:
-        """Every queue of these rooms."""
-        return [queue for room in self.rooms for queue in await self.app.queues(room.name)]
+        """Every queue of these protocols."""
+        return [queue for protocol in self.protocols for queue in await self.app.queues(protocol.name)]
 
     async def find(self, name: str) -> Queue:
-        """The queue of that name, in whichever room has it; `NoQueue` tells which there are."""
+        """The queue of that name, in whichever protocol has it; `NoQueue` tells which there are."""
         queues = await self.every()
-        found = [queue for queue in queues if queue.name == self.app.queue_name(queue.room, name)]
+        found = [queue for queue in queues if queue.name == self.app.queue_name(queue.protocol, name)]
         if len(found) > 1:
             used = [seen.queue for seen in await asyncio.gather(*map(look, found)) if seen.is_used]
             found = used or found[:1]
         if len(found) == 1:
             return found[0]
         if found:
-            names = " and ".join(queue.room.name for queue in found)
-            raise InvalidOptions(f"queue {name!a} is in the rooms {names}; choose one with --room")
-        place = f"room {self.rooms[0].name!r}" if len(self.rooms) == 1 else "any room"
-        known = ", ".join(f"{queue.name!a} ({queue.room.name})" for queue in queues) or "none yet"
+            names = " and ".join(queue.protocol.name for queue in found)
+            raise InvalidOptions(f"queue {name!a} is in the protocols {names}; choose one with --protocol")
+        place = f"protocol {self.protocols[0].name!r}" if len(self.protocols) == 1 else "any protocol"
+        known = ", ".join(f"{queue.name!a} ({queue.protocol.name})" for queue in queues) or "none yet"
         raise NoQueue(f"no queue {name!a} in {place} at {self.dialled}; there are: {known}")
 
     async def readable(self, name: str) -> Queue:
-        """That queue where it is there, else the one of the usual room: it may have had jobs once."""
-        if self.where.room is not None:
+        """That queue where it is there, else the one of the usual protocol: it may have had jobs once."""
+        if self.where.protocol is not None:
             return self.where.queue(self.app, name)
         try:
             return await self.find(name)
@@ -153,7 +153,7 @@ class Here:
 
     def keeper(self, queue: Queue) -> Keeper:
         """Who tidies a queue."""
-        return queue.room.keeper(self.app.place(queue))
+        return queue.protocol.keeper(self.app.binding(queue))
 
     def agree(self, what: str, is_agreed: bool) -> bool:
         """Is this to be done? Asked at the terminal; refused where there is none and nobody said --yes."""
@@ -176,7 +176,7 @@ def at_server(verb: Callable[Concatenate[Here, P], Awaitable[int | None]]) -> Ca
     """The verb as a command: with the options of all that talk to a server, run there, exit as it says."""
     common: dict[str, tuple[Any, Any]] = {
         "url": (UrlOption, None),
-        "room": (RoomOption, None),
+        "protocol": (ProtocolOption, None),
         "namespace": (NamespaceOption, None),
         "folder": (FolderOption, None),
         "as_json": (JsonOption, False),
@@ -208,14 +208,14 @@ def at_server(verb: Callable[Concatenate[Here, P], Awaitable[int | None]]) -> Ca
 
 def queue_names(context: typer.Context, incomplete: str) -> list[str]:
     """Names for the shell to complete; none where no address is known, or nobody answers there."""
-    given = {name: context.params.get(name) for name in ("url", "room", "namespace")}
+    given = {name: context.params.get(name) for name in ("url", "protocol", "namespace")}
     parent = context.find_root().params
     url = given["url"] or parent.get("url") or os.environ.get("REDIS_URL")
     if not url:
         return []  # a key press is no reason to start a server
 
     async def ask() -> list[str]:
-        where = Where(url, given["room"] or parent.get("room"), given["namespace"])
+        where = Where(url, given["protocol"] or parent.get("protocol"), given["namespace"])
         async with asyncio.timeout(COMPLETION_S), where.app() as app:
             return [queue.name for queue in await Here(app, Screen(), where).every()]
 
@@ -227,9 +227,7 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
 
 QueueArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="QUEUE", help="The queue's name.", show_default=False, autocompletion=queue_names
-    ),
+    typer.Argument(metavar="QUEUE", help="The queue's name.", show_default=False, autocompletion=queue_names),
 ]
 QueuesArgument = Annotated[
     str | None,

@@ -34,7 +34,7 @@ async def tail(here: Here, queue: QueueArgument, job_id: IdArgument) -> int | No
     if job is None:
         here.screen.fail(CorralError(no_job(here, found, job_id)))
         return FAILED
-    told = _own_story(here, found, job) if found.room.story else among_others(found, job)
+    told = _own_story(here, found, job) if found.protocol.story else among_others(found, job)
     async with aclosing(told) as events:  # type: ignore[type-var]
         async for event in events:
             if isinstance(event, JobState):
@@ -58,11 +58,11 @@ async def _end(queue: Queue, job_id: str) -> JobState | None:
 
 async def _own_story(here: Here, queue: Queue, job: Job) -> AsyncIterator[JobEvent | JobState]:
     """The job's events from its own log, then the state it ended in."""
-    assert queue.room.story is not None
+    assert queue.protocol.story is not None
     seen = 0
     while True:
         end = await _end(queue, job.id)
-        events = await queue.room.story(here.app.place(queue), job.id)
+        events = await queue.protocol.story(here.app.binding(queue), job.id)
         for event in events[seen:]:
             yield event
         seen = len(events)

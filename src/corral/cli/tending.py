@@ -32,7 +32,7 @@ async def resume(here: Here, queue: QueueArgument) -> None:
 
 def _say(here: Here, queue: Queue, is_paused: bool) -> None:
     if here.screen.as_json:
-        here.screen.document({"room": queue.room.name, "queue": queue.name, "paused": is_paused})
+        here.screen.document({"protocol": queue.protocol.name, "queue": queue.name, "paused": is_paused})
     else:
         here.screen.line(f"{name_of(queue)} is {'paused' if is_paused else 'not paused any more'}")
 
@@ -57,7 +57,7 @@ async def drain(
     gone = max(before - left, 0)
     if here.screen.as_json:
         here.screen.document(
-            {"room": found.room.name, "queue": found.name, "deleted": gone, "left": left}
+            {"protocol": found.protocol.name, "queue": found.name, "deleted": gone, "left": left}
         )
     else:
         # a scheduler's next job stays, and others may have been added meanwhile
@@ -97,7 +97,7 @@ async def clean(
             return FAILED
         gone = await here.keeper(found).clean(ENDED[state], older * 1000, limit)
     if here.screen.as_json:
-        here.screen.document({"room": found.room.name, "queue": found.name, "deleted": gone})
+        here.screen.document({"protocol": found.protocol.name, "queue": found.name, "deleted": gone})
     else:
         here.screen.line(f"deleted {len(gone):,} {state} jobs of {name_of(found)}")
     return None

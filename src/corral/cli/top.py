@@ -29,8 +29,8 @@ MOST_PAGES = 10
 """Pages of one log in one go; a log that is written faster is skipped to its end, and the rate is a floor."""
 LOOK_FOR_QUEUES_S = 5.0
 DEATHS = 5
-TITLES = ("queue", "room", "waiting", "delayed", "active", "dead", "workers", "added/s", "done/s", "dead/s",
-          "retries/s", "p95 wait", "p95 run")  # fmt: skip
+TITLES = ("queue", "protocol", "waiting", "delayed", "active", "dead", "workers", "added/s", "done/s",
+          "dead/s", "retries/s", "p95 wait", "p95 run")  # fmt: skip
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Floor:
     async def find(self, is_first: bool = False) -> None:
         """Watch queues that are not watched yet: from now on, or from their beginning where they are new."""
         for queue in await self.here.every():
-            key = queue.room.name, queue.name
+            key = queue.protocol.name, queue.name
             if key not in self.watches:
                 last = (await queue.events.extent()).last if is_first else None
                 self.watches[key] = Watch(queue, last or "-", Pulse(monotonic()))
@@ -147,7 +147,7 @@ class Row:
         words = (EventKind.ADDED, EventKind.COMPLETED, EventKind.DEAD, EventKind.RETRY)
         return [
             self.seen.queue.name,
-            Text(f"{self.seen.queue.room.name}{' paused' if self.seen.is_paused else ''}",
+            Text(f"{self.seen.queue.protocol.name}{' paused' if self.seen.is_paused else ''}",
                  "yellow" if self.seen.is_paused else ""),
             *("–" if state not in counts else f"{counts[state]:,}"
               for state in (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE)),

@@ -11,9 +11,9 @@ from corral.cli.loading import load
 from corral.cli.screen import Screen
 from corral.cli.session import JsonOption, UrlOption, finish, remember
 from corral.errors import InvalidOptions
-from corral.observe import logs
-from corral.observe.gauges import AskedGauges
-from corral.store.connect import without_password
+from corral.store.client import without_password
+from corral.telemetry import logs
+from corral.telemetry.gauges import AskedGauges
 
 CONCURRENCY = 10
 MOST_PORT = 65_535
@@ -56,14 +56,16 @@ def command(
         list[str] | None, typer.Option("--region", help="Where it is, such as us-east (again, or by commas).")
     ] = None,
     url: UrlOption = None,
-    room: Annotated[str | None, typer.Option("--room", metavar="ROOM", help="Serve only this room.")] = None,
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", metavar="PROTOCOL", help="Serve only this protocol.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Work: run an app's handlers until SIGINT or SIGTERM; a second signal ends at once.
 
     --json writes the log as JSON lines; the log goes to standard error.
     """
-    where = remember(context, url, room, None, None, as_json)
+    where = remember(context, url, protocol, None, None, as_json)
     for option, value in (("--namespace", where.namespace), ("--folder", where.folder)):
         if value is not None:
             raise typer.BadParameter("the app itself says so: Corral(…)", param_hint=option)
@@ -86,7 +88,12 @@ def command(
             serve_metrics(corral.metrics.registry, metrics_host, metrics_port)
         async with corral:
             await corral.run(
-                concurrency=concurrency, grace=grace, queues=queues, room=where.room, name=name, **identity
+                concurrency=concurrency,
+                grace=grace,
+                queues=queues,
+                protocol=where.protocol,
+                name=name,
+                **identity,
             )
 
     finish(where.as_json, work)

@@ -1,4 +1,4 @@
-"""The doors for whole tables: every job of a queue as it stands, and many jobs in at once, once."""
+"""The connections for whole tables: every job of a queue as it stands, and many jobs in at once, once."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -28,13 +28,13 @@ class Wanted(Struct, frozen=True):
         )
 
 
-class Whereabouts(Struct, frozen=True):
+class Location(Struct, frozen=True):
     """Where a job is found at one moment: it should have a record, and stand in one place."""
 
     id: str
     has_record: bool
     places: tuple[str, ...] = ()
-    """The room's own names of where its id is listed; one that lists it twice is here twice."""
+    """The protocol's own names of where its id is listed; one that lists it twice is here twice."""
 
 
 class Leak(Struct, frozen=True):
@@ -61,7 +61,7 @@ class Census(Protocol):
     async def listed(self, cursor: str = "0") -> tuple[list[tuple[str, str]], str]:
         """Some of (place, id) of all places that list jobs, and the cursor for more ("0": that was all)."""
 
-    async def whereabouts(self, ids: Sequence[str]) -> list[Whereabouts]:
+    async def locate(self, ids: Sequence[str]) -> list[Location]:
         """Where each of these is, exactly: dearer than `read`, for the few that look odd."""
 
     async def leaks(self) -> list[Leak]:

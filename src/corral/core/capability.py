@@ -1,4 +1,4 @@
-"""What a room can do, and the clear refusal where it cannot."""
+"""What a protocol can do, and the clear refusal where it cannot."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from corral.errors import Unsupported
 
 
 class Capability(StrEnum):
-    """Something that one room can do and another may not."""
+    """Something that one protocol can do and another may not."""
 
     DELAY = "delay"
     RETRY = "retry"
@@ -23,16 +23,16 @@ class Capability(StrEnum):
     IDEMPOTENCY = "idempotency keys"
 
 
-def require(room: str, able: frozenset[Capability], needed: Capability, asked: str) -> None:
-    """Refuse `asked` where the room's contract has no word for it.
+def require(protocol: str, able: frozenset[Capability], needed: Capability, asked: str) -> None:
+    """Refuse `asked` where the protocol's contract has no word for it.
 
     >>> require("streams", frozenset(), Capability.DELAY, "delay=1000")
     Traceback (most recent call last):
     ...
-    corral.errors.Unsupported: room 'streams' has no delay, so delay=1000 cannot be kept; leave it out, or use a room that has it
+    corral.errors.Unsupported: protocol 'streams' has no delay, so delay=1000 cannot be kept; leave it out, or use a protocol that has it
     """  # noqa: E501
     if needed not in able:
         raise Unsupported(
-            f"room {room!r} has no {needed.value}, so {asked} cannot be kept; "
-            f"leave it out, or use a room that has it"
+            f"protocol {protocol!r} has no {needed.value}, so {asked} cannot be kept; "
+            f"leave it out, or use a protocol that has it"
         )

@@ -1,4 +1,4 @@
-"""Desk and Stories: the doors for clients of a contract's own HTTP interface, in its own words."""
+"""Desk and Stories: the connections for clients of a contract's own HTTP interface, in its own words."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from enum import StrEnum
@@ -86,7 +86,7 @@ class Told(Struct, frozen=True):
     is_last: bool
 
 
-class Glimpse(Struct, frozen=True, kw_only=True):
+class Peek(Struct, frozen=True, kw_only=True):
     """Where a job stands, and how far its story reaches."""
 
     status: str
@@ -116,7 +116,7 @@ class Story(Struct, frozen=True, kw_only=True):
 class Stories(Protocol):
     """What happened to single jobs, for many readers."""
 
-    async def glimpse(self, job_id: str) -> Glimpse | None:
+    async def peek(self, job_id: str) -> Peek | None:
         """Where a job stands; None where there is none."""
 
     async def read(self, wanted: Sequence[tuple[str, str]], count: int) -> list[Story]:

@@ -1,4 +1,4 @@
-"""JobEvent: something that happened to a job, as every room tells it."""
+"""JobEvent: something that happened to a job, as every protocol tells it."""
 
 from enum import StrEnum
 from typing import Any
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class EventKind(StrEnum):
-    """The words every room shares; a room's own further words pass through as they are."""
+    """The words every protocol shares; a protocol's own further words pass through as they are."""
 
     ADDED = "added"
     WAITING = "waiting"
@@ -26,10 +26,10 @@ class EventKind(StrEnum):
 
 
 class JobEvent(Struct, frozen=True, kw_only=True):
-    """One entry of a room's event log, in the words every room shares."""
+    """One entry of a protocol's event log, in the words every protocol shares."""
 
     id: str
-    room: str
+    protocol: str
     queue: str
     at: int
     kind: str

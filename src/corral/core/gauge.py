@@ -1,4 +1,4 @@
-"""Gauge: one number that a room tells of itself."""
+"""Gauge: one number that a protocol tells of itself."""
 
 from msgspec import Struct
 

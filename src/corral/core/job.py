@@ -11,7 +11,7 @@ DEFAULT_KEEP_LOGS = 1000
 
 
 class JobState(StrEnum):
-    """Where a job stands; each room's codec translates to the wire's own words."""
+    """Where a job stands; each protocol's codec translates to the wire's own words."""
 
     WAITING = "waiting"
     DELAYED = "delayed"
@@ -40,7 +40,7 @@ class JobOptions(Struct, frozen=True, kw_only=True):
     """What a producer may ask for; `core.options.build` checks and fills in.
 
     `keep_completed` / `keep_dead` None means "as the worker says".
-    `extra` holds the options only one room knows, in that room's own words.
+    `extra` holds the options only one protocol knows, in that protocol's own words.
     """
 
     priority: int = 0
@@ -61,7 +61,7 @@ class Job(Struct, frozen=True, kw_only=True):
     data: Any
     queue: str
     id: str = ""
-    """Empty until the room has given one."""
+    """Empty until the protocol has given one."""
     options: JobOptions = JobOptions()
     state: JobState | None = None
     attempt: int = 0
@@ -78,13 +78,13 @@ class Job(Struct, frozen=True, kw_only=True):
     trace: tuple[str, ...] = ()
     worker: str | None = None
     doomed: str | None = None
-    """A room's verdict from before this attempt: the job must end with this reason, unrun."""
+    """A protocol's verdict from before this attempt: the job must end with this reason, unrun."""
     extra: dict[str, Any] = {}
-    """Fields only one room knows, as they stand on the wire."""
+    """Fields only one protocol knows, as they stand on the wire."""
 
 
 class Claim(Struct, frozen=True):
-    """A job in a worker's hands. The receipt fences this one attempt and is opaque outside its room."""
+    """A job in a worker's hands. The receipt fences this one attempt and is opaque outside its protocol."""
 
     job: Job
     receipt: Any

@@ -20,7 +20,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 class Keeper(Protocol):
-    """Writes to many jobs; what a room's contract has no word for is refused with `Unsupported`."""
+    """Writes to many jobs; what a protocol's contract has no word for is refused with `Unsupported`."""
 
     async def drain(self, delayed: bool = False) -> None:
         """Delete all jobs that wait, with `delayed` those too; active and ended ones stay."""
@@ -36,7 +36,7 @@ class Keeper(Protocol):
 
 
 class Timekeeper(Protocol):
-    """Schedules of a room that fires them itself; an operator of such a room is one."""
+    """Schedules of a protocol that fires them itself; an operator of such a protocol is one."""
 
     async def schedule(self, job: Job) -> str:
         """Add the schedule of this id, or change it: "added", "changed" or "kept"."""
@@ -57,7 +57,7 @@ class Timekeeper(Protocol):
 async def remove_listed(
     inspector: Inspector, operator: Operator, state: JobState, chosen: Callable[[Job], bool], most: int | None
 ) -> list[str]:
-    """Ids of jobs in a state that were chosen and deleted, page by page, for rooms without a verb for it."""
+    """Delete the chosen jobs of a state page by page; return their ids."""
     removed: list[str] = []
     start = 0
     while most is None or len(removed) < most:

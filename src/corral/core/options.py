@@ -31,7 +31,7 @@ _BACKOFF_WAY_OUT = "use 'fixed', 'exponential', or 'custom' (the worker's own ru
 
 
 def build(
-    room: str,
+    protocol: str,
     able: frozenset[Capability],
     extras: frozenset[str] = frozenset(),
     given: Mapping[str, Any] | None = None,
@@ -39,8 +39,8 @@ def build(
 ) -> JobOptions:
     """The options of a job: what was given, checked, and the defaults for the rest.
 
-    An option given as None counts as not given. `extras` are the names only this room knows; their
-    values go through unchecked, the room checks them. What a room's contract has no word for is
+    An option given as None counts as not given. `extras` are the names only this protocol knows; their
+    values go through unchecked, the protocol checks them. What a protocol's contract has no word for is
     refused only where it was asked for.
 
     >>> build("bullmq", frozenset(Capability), delay=500, backoff=250).backoff
@@ -48,7 +48,7 @@ def build(
     >>> build("bullmq", frozenset(Capability), priority=-1)
     Traceback (most recent call last):
     ...
-    corral.errors.InvalidOptions: priority is -1; use 0 (no priority) or a positive number up to 2097152 (lower runs earlier; in the room bridgemq 7 and above runs first)
+    corral.errors.InvalidOptions: priority is -1; use 0 (no priority) or a positive number up to 2097152 (lower runs earlier; in the protocol bridgemq 7 and above runs first)
     """  # noqa: E501
     asked = {**(given or {}), **named}
     checked = dict(_defaults(able))
@@ -62,7 +62,7 @@ def build(
             field, needed, check, neutral = _OPTIONS[name]
             checked[field] = check(name, value)
             if checked[field] != neutral:
-                require(room, able, needed, f"{name}={shown(value)}")
+                require(protocol, able, needed, f"{name}={shown(value)}")
     return JobOptions(**checked, extra=extra)
 
 
@@ -90,7 +90,7 @@ def _whole(name: str, value: Any, lowest: int, highest: int, way_out: str) -> in
 
 
 def _priority(name: str, value: Any) -> int:
-    order = "lower runs earlier; in the room bridgemq 7 and above runs first"
+    order = "lower runs earlier; in the protocol bridgemq 7 and above runs first"
     way_out = f"use 0 (no priority) or a positive number up to {HIGHEST_PRIORITY} ({order})"
     return _whole(name, value, 0, HIGHEST_PRIORITY, way_out)
 
@@ -182,7 +182,7 @@ def _check_parts(name: str, value: Mapping[str, Any], known: tuple[str, ...]) ->
 _NEVER: Any = object()
 _Check = Callable[[str, Any], Any]
 
-# option: its field, what a room must be able to do, its check, and the value that asks for nothing
+# option: its field, what a protocol must be able to do, its check, and the value that asks for nothing
 _OPTIONS: dict[str, tuple[str, Capability, _Check, Any]] = {
     "priority": ("priority", Capability.PRIORITY, _priority, 0),
     "delay": ("delay", Capability.DELAY, _delay, 0),

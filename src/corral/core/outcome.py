@@ -61,7 +61,7 @@ Outcome = Completed | Retry | Dead | Cancelled | Released | Postponed | WaitingC
 
 
 class Settlement(Struct, frozen=True):
-    """What a worker asks a room to write down: this claim ended like this, at this time."""
+    """What a worker asks a protocol to write down: this claim ended like this, at this time."""
 
     claim: Claim
     outcome: Outcome
@@ -69,7 +69,7 @@ class Settlement(Struct, frozen=True):
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """How a worker turns failures into outcomes; the same for every room.
+    """How a worker turns failures into outcomes; the same for every protocol.
 
     `classify` None retries everything but `Unrecoverable`, as BullMQ does. What a handler says
     (`Unrecoverable`, `Transient`) holds under every policy. `cap` is for delays that grow.

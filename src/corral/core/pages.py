@@ -60,7 +60,7 @@ def empty_columns() -> EventColumns:
 
 
 def columns_of(events: Sequence[JobEvent]) -> EventColumns:
-    """Events as columns, for rooms that read their log one event at a time."""
+    """Events as columns, for protocols that read their log one event at a time."""
     return EventColumns(
         ids=[event.id for event in events],
         at=[event.at for event in events],

@@ -1,7 +1,7 @@
-"""The only doors between rooms and the rest of the house.
+"""The only connections between protocols and the rest of the house.
 
 Everything is a list, so bulk needs no second verb and a single job is a batch of one.
-Each port is bound to one queue of one room.
+Each port is bound to one queue of one protocol.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -21,7 +21,7 @@ class Why(StrEnum):
     """Why a turn brought no more claims."""
 
     SATISFIED = "satisfied"
-    """It brought all that was wanted: ask again when there is room."""
+    """It brought all that was wanted: ask again when a slot is free."""
     DRAINED = "drained"
     LIMITED = "limited"
     PAUSED = "paused"
@@ -34,7 +34,7 @@ class Rest(Struct, frozen=True):
     why: Why
     until: int | None = None
     cursor: Any = None
-    """The room's own mark of what the turn saw, for `wait`."""
+    """The protocol's own mark of what the turn saw, for `wait`."""
 
 
 class Turn(Struct, frozen=True):
@@ -68,9 +68,9 @@ class Limit(Struct, frozen=True):
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """Who claims, and how: what a room needs to know of a worker.
+    """Who claims, and how: what a protocol needs to know of a worker.
 
-    A room reads what it knows and leaves the rest alone.
+    A protocol reads what it knows and leaves the rest alone.
     """
 
     name: str
@@ -79,13 +79,13 @@ class Profile(Struct, frozen=True, kw_only=True):
     """How often a job may be found abandoned before it ends."""
     recover_ms: int = 30_000
     promote_ms: int | None = None
-    """Between two looks for jobs that have become due, where no turn looks; None: as the room does."""
+    """Between two looks for jobs that have become due, where no turn looks; None: as the protocol does."""
     limit: Limit | None = None
     keep_completed: Keep | None = None
     keep_dead: Keep | None = None
     metrics_points: int | None = None
     extra: dict[str, Any] = {}
-    """What only one room asks of its workers (capabilities, region …)."""
+    """What only one protocol asks of its workers (capabilities, region …)."""
 
 
 class Broker(Protocol):
@@ -175,7 +175,7 @@ class Inspector(Protocol):
     """Reads."""
 
     async def counts(self) -> dict[JobState, int]:
-        """How many jobs are in each state this room knows."""
+        """How many jobs are in each state this protocol knows."""
 
     async def jobs(self, state: JobState, start: int = 0, count: int = 100) -> list[Job]:
         """Jobs in a state: the next to run first, the last to end first."""

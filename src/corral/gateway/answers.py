@@ -1,4 +1,4 @@
-"""Answers in JSON: documents, jobs and events in the words every room shares, and places in a list."""
+"""Answers in JSON: documents, jobs and events in the words every protocol shares, and places in a list."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def job_document(job: Job) -> dict[str, Any]:
 
 
 def event_document(event: JobEvent) -> dict[str, Any]:
-    """An event in the words every room shares."""
+    """An event in the words every protocol shares."""
     document: dict[str, Any] = msgspec.to_builtins(event)
     return document
 

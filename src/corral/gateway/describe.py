@@ -55,7 +55,7 @@ NEW_JOB: dict[str, Any] = {
 
 
 _GIVEN: dict[str, Any] = {
-    "room": "bullmq",
+    "protocol": "bullmq",
     "queue": "mail",
     "verb": "retry",
     "schedule_id": "nightly",
@@ -70,12 +70,12 @@ _GIVEN: dict[str, Any] = {
 
 
 def _example(name: str, path: str) -> Any:
-    of_rooms = path.startswith("/v1/queues")
+    of_protocols = path.startswith("/v1/queues")
     if name == "job_id":
-        return "17" if of_rooms else JOB_ID
+        return "17" if of_protocols else JOB_ID
     if name == "last-event-id":
         return f"{NEW_YEAR}-0@bullmq/mail" if path == "/v1/events" else f"{NEW_YEAR}-0"
-    return "" if name == "cursor" and not of_rooms else _GIVEN[name]
+    return "" if name == "cursor" and not of_protocols else _GIVEN[name]
 
 
 def finish(document: dict[str, Any]) -> dict[str, Any]:

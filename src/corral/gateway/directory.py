@@ -1,11 +1,11 @@
-"""Which queues there are, in every room; looked up when they are listed, and when one is not known."""
+"""Which queues there are, in every protocol; looked up when they are listed, and when one is not known."""
 
 import asyncio
 
 from corral.app import Corral
 from corral.gateway.problems import Problem
+from corral.protocols import PROTOCOLS
 from corral.queue import Queue
-from corral.wiring import ROOMS
 
 
 class Directory:
@@ -16,22 +16,24 @@ class Directory:
         self._known: dict[tuple[str, str], Queue] = {}
         self._looking: asyncio.Future[None] | None = None
 
-    async def queues(self, room: str | None = None) -> list[Queue]:
-        """All queues, or those of one room, by name."""
-        if room is not None and room not in ROOMS:
-            raise no_room(room)
+    async def queues(self, protocol: str | None = None) -> list[Queue]:
+        """All queues, or those of one protocol, by name."""
+        if protocol is not None and protocol not in PROTOCOLS:
+            raise no_protocol(protocol)
         await self._look()
-        return [self._known[key] for key in sorted(self._known) if room in (None, key[0])]
+        return [self._known[key] for key in sorted(self._known) if protocol in (None, key[0])]
 
-    async def queue(self, room: str, name: str) -> Queue:
+    async def queue(self, protocol: str, name: str) -> Queue:
         """One queue, if it is there."""
-        if room not in ROOMS:
-            raise no_room(room)
-        if (room, name) not in self._known:
+        if protocol not in PROTOCOLS:
+            raise no_protocol(protocol)
+        if (protocol, name) not in self._known:
             await self._look()
-        found = self._known.get((room, name))
+        found = self._known.get((protocol, name))
         if found is None:
-            raise Problem("queue-not-found", f"room {room!r} has no queue {name[:80]!a}; see /v1/queues")
+            raise Problem(
+                "queue-not-found", f"protocol {protocol!r} has no queue {name[:80]!a}; see /v1/queues"
+            )
         return found
 
     async def _look(self) -> None:
@@ -47,10 +49,10 @@ class Directory:
             looking.exception()  # whoever asked has it
 
     async def _walk(self) -> None:
-        found = await asyncio.gather(*(self._corral.queues(room) for room in ROOMS))
-        self._known = {(queue.room.name, queue.name): queue for queues in found for queue in queues}
+        found = await asyncio.gather(*(self._corral.queues(protocol) for protocol in PROTOCOLS))
+        self._known = {(queue.protocol.name, queue.name): queue for queues in found for queue in queues}
 
 
-def no_room(name: str) -> Problem:
-    """The problem that there is no such room."""
-    return Problem("room-not-found", f"no room {name[:80]!a}; there are {', '.join(ROOMS)}")
+def no_protocol(name: str) -> Problem:
+    """The problem that there is no such protocol."""
+    return Problem("protocol-not-found", f"no protocol {name[:80]!a}; there are {', '.join(PROTOCOLS)}")

@@ -29,21 +29,21 @@ OVERLAP_MS = 2000
 
 _FEED_ID = re.compile(r"([0-9]{1,20}-[0-9]{1,20})@([^/]{1,32})/(.{1,255})")
 
-DESCRIPTION = """`event: hello`, then every event of every queue from now on, in the words all rooms share;
-comments as heartbeats. `id:` is the stream id, the room and the queue. A feed that resumes after
+DESCRIPTION = """`event: hello`, then every event of every queue from now on, in the words all protocols
+share; comments as heartbeats. `id:` is the stream id, the protocol and the queue. A feed that resumes after
 `Last-Event-ID` misses nothing that is kept, and may tell the last two seconds of other queues again."""
 
 
 EXAMPLE = """id: 1767225600000-0@bullmq/mail
 event: stalled
-data: {"id":"1767225600000-0","room":"bullmq","queue":"mail","at":1767225600000,"kind":"stalled","job_id":"7"}
+data: {"id":"1767225600000-0","protocol":"bullmq","queue":"mail","at":1767225600000,"kind":"stalled"}
 
 """
 
 
 def key_of(queue: Queue) -> str:
     """What the feed calls a queue."""
-    return f"{queue.room.name}/{queue.name}"
+    return f"{queue.protocol.name}/{queue.name}"
 
 
 @router.get(
@@ -63,7 +63,7 @@ def key_of(queue: Queue) -> str:
 )
 async def feed(
     request: Request,
-    room: Annotated[str | None, Query(description="Only queues of this room.")] = None,
+    protocol: Annotated[str | None, Query(description="Only queues of this protocol.")] = None,
     queue: Annotated[str | None, Query(description="Only queues of this name.")] = None,
     last_event_id: Annotated[str | None, Header(description="The last event that was seen.")] = None,
 ) -> Response:
@@ -71,11 +71,13 @@ async def feed(
     if hall.settings.ownership:
         enter(request, Role.OPERATE)
     resume = _resume(last_event_id)
-    hall.check_room(caller)
-    queues = [found for found in await hall.ask(hall.directory.queues(room)) if queue in (None, found.name)]
+    hall.check_protocol(caller)
+    queues = [
+        found for found in await hall.ask(hall.directory.queues(protocol)) if queue in (None, found.name)
+    ]
     starts = await hall.ask(asyncio.gather(*(_start(found, resume) for found in queues)))
     positions = {key_of(found): position for found, position in zip(queues, starts, strict=True)}
-    return FeedResponse(hall, positions, (room, queue), hall.slot(caller))
+    return FeedResponse(hall, positions, (protocol, queue), hall.slot(caller))
 
 
 def _resume(given: str | None) -> tuple[str, str] | None:
@@ -138,11 +140,11 @@ class FeedResponse(Response):
             self._hall.feeds.look(key)
 
     async def _find_more(self, outlet: Outlet) -> None:
-        room, name = self._filters
+        protocol, name = self._filters
         while True:
             await asyncio.sleep(NEW_QUEUES_S)
             try:
-                queues = await self._hall.directory.queues(room)
+                queues = await self._hall.directory.queues(protocol)
             except StoreFault:
                 continue
             for queue in queues:

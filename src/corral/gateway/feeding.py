@@ -8,8 +8,8 @@ from corral.core.desk import Story, Told
 from corral.core.event import JobEvent
 from corral.gateway.answers import encode, event_document
 from corral.gateway.headers import BEGINNING, order
+from corral.protocols import protocol_named
 from corral.queue import Queue
-from corral.wiring import room_named
 
 
 class FeedSource:
@@ -22,8 +22,8 @@ class FeedSource:
         return list(await asyncio.gather(*(self._read(key, after, count) for key, after in wanted)))
 
     async def _read(self, key: str, after: str, count: int) -> Story:
-        room, _, name = key.partition("/")
-        log = Queue(self._corral, room_named(room), name, is_read=True).events
+        protocol, _, name = key.partition("/")
+        log = Queue(self._corral, protocol_named(protocol), name, is_read=True).events
         events = await log.range("-" if after == BEGINNING else after, count)
         is_behind = len(events) >= count
         extent = await log.extent() if is_behind else None
@@ -49,5 +49,5 @@ class FeedSource:
 
 
 def _told(event: JobEvent) -> Told:
-    feed_id = f"{event.id}@{event.room}/{event.queue}"
+    feed_id = f"{event.id}@{event.protocol}/{event.queue}"
     return Told(feed_id, event.kind, encode(event_document(event)), False)

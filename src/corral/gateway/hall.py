@@ -22,8 +22,8 @@ from corral.gateway.patience import Patience
 from corral.gateway.problems import Problem
 from corral.gateway.settings import Settings
 from corral.gateway.tails import Tails
+from corral.protocols import protocol_named
 from corral.queue import Queue
-from corral.wiring import room_named
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ PUBLISH_S = 1.0
 
 
 class Hall:
-    """One server's rooms as the gateway sees them, and the tails that are open."""
+    """One server's protocols as the gateway sees them, and the tails that are open."""
 
     desk: Desk
     stories: Stories
@@ -43,26 +43,26 @@ class Hall:
         self.settings = settings
         url = _impatient(settings.redis_url)
         self.corral = Corral(url, namespaces=settings.namespaces, folder=settings.folder)
-        self.queue: Queue = self.corral.queue(room=settings.room)
+        self.queue: Queue = self.corral.queue(protocol=settings.protocol)
         """The queue that /v1/jobs serves."""
-        rate = (
-            Limit(settings.client_jobs, settings.client_window_s * 1000) if settings.client_jobs else None
-        )
+        rate = Limit(settings.client_jobs, settings.client_window_s * 1000) if settings.client_jobs else None
         self.bounds = Bounds(backlog=settings.max_backlog, rate=rate)
         self.metrics = GatewayMetrics(self.corral.metrics.registry)
         self.is_stopping = False
         self._tails_of: Counter[str] = Counter()
         self._patience = Patience(settings.answer_s, lambda: self.corral.store().call("PING"))
         self.directory = Directory(self.corral)
-        room = room_named(settings.room)
-        if room.desk is None or room.stories is None:
-            raise InvalidOptions(f"room {room.name!r} has no HTTP contract; set CORRAL_ROOM to 'streams'")
-        self._make_desk, self._make_stories = room.desk, room.stories
+        protocol = protocol_named(settings.protocol)
+        if protocol.desk is None or protocol.stories is None:
+            raise InvalidOptions(
+                f"protocol {protocol.name!r} has no HTTP contract; set CORRAL_PROTOCOL to 'streams'"
+            )
+        self._make_desk, self._make_stories = protocol.desk, protocol.stories
 
     async def open(self) -> None:
-        """Make the doors of this event loop; the server need not be there yet."""
-        place = self.corral.place(self.queue)
-        self.desk, self.stories = self._make_desk(place), self._make_stories(place)
+        """Make the connections of this event loop; the server need not be there yet."""
+        binding = self.corral.binding(self.queue)
+        self.desk, self.stories = self._make_desk(binding), self._make_stories(binding)
         settings = self.settings
         self.tails = Tails(self.stories, self._patience, settings, settings.sweep_s)
         self.feeds = Tails(FeedSource(self.corral), self._patience, settings, settings.feed_s)
@@ -102,7 +102,7 @@ class Hall:
 
     def keeper(self, queue: Queue) -> Keeper:
         """Who tidies a queue."""
-        return queue.room.keeper(self.corral.place(queue))
+        return queue.protocol.keeper(self.corral.binding(queue))
 
     def owner(self, caller: Caller) -> str | None:
         """Whose the jobs are that a caller asks for; None where nobody owns any."""
@@ -114,19 +114,18 @@ class Hall:
 
     # -- tails --------------------------------------------------------------------------------------------
 
-    def has_room(self, caller: Caller) -> bool:
+    def has_protocol(self, caller: Caller) -> bool:
         """May this caller open one tail more?"""
         settings = self.settings
         return (
-            self._tails_of[caller.name] < settings.tails_per_client
-            and self.tails.count < settings.max_tails
+            self._tails_of[caller.name] < settings.tails_per_client and self.tails.count < settings.max_tails
         )
 
-    def check_room(self, caller: Caller) -> None:
-        """Refuse a tail where there is no room for it."""
+    def check_protocol(self, caller: Caller) -> None:
+        """Refuse a tail where no more may be opened."""
         if self.is_stopping:
             raise Problem("stopping", "the gateway is stopping; come back")
-        if not self.has_room(caller):
+        if not self.has_protocol(caller):
             most = self.settings.tails_per_client
             raise Problem(
                 "too-many-tails",

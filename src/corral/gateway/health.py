@@ -19,7 +19,7 @@ router = APIRouter(tags=["health"])
 
 EXAMPLE = """# HELP corral_job_count Jobs in a queue, by state.
 # TYPE corral_job_count gauge
-corral_job_count{queue="mail",room="bullmq",state="waiting"} 2.0
+corral_job_count{queue="mail",protocol="bullmq",state="waiting"} 2.0
 """
 
 
@@ -70,8 +70,8 @@ async def metrics(request: Request) -> Response:
 
 async def _count(hall: Hall, queue: Queue) -> None:
     counts = await queue.inspector.counts()
-    hall.metrics.count_jobs(queue.room.name, queue.name, {state.value: n for state, n in counts.items()})
-    words = queue.room.metric_words
+    hall.metrics.count_jobs(queue.protocol.name, queue.name, {state.value: n for state, n in counts.items()})
+    words = queue.protocol.metric_words
     if words is not None:
         told = {words[state]: count for state, count in counts.items() if state in words}
         hall.corral.metrics.count_jobs(queue.name, told)

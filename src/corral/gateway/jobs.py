@@ -102,7 +102,7 @@ def _check_admitted(admission: Admission, hall: Hall, told: dict[str, str]) -> N
 
 async def _over(hall: Hall, caller: Caller, job_id: str, seconds: float) -> Shown | None:
     """The job, if it is over within that time; a client with too many tails is not waited for."""
-    if hall.is_stopping or not hall.has_room(caller):
+    if hall.is_stopping or not hall.has_protocol(caller):
         return None
     with hall.slot(caller), hall.tails.joined(job_id, headers.BEGINNING) as outlet:
         try:

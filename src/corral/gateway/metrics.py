@@ -44,7 +44,7 @@ class GatewayMetrics:
         self._jobs = Gauge(
             "corral_job_count",
             "Jobs in a queue, by state.",
-            ("room", "queue", "state"),
+            ("protocol", "queue", "state"),
             registry=registry,
             multiprocess_mode="mostrecent",
         )
@@ -78,10 +78,10 @@ class GatewayMetrics:
             counter.labels(kind).inc(total - before)
             self._published[kind, name] = total
 
-    def count_jobs(self, room: str, queue: str, counts: Mapping[str, int]) -> None:
+    def count_jobs(self, protocol: str, queue: str, counts: Mapping[str, int]) -> None:
         """Take over a queue's counts."""
         for state, count in counts.items():
-            self._jobs.labels(room, queue, state).set(count)
+            self._jobs.labels(protocol, queue, state).set(count)
 
     def server_answers(self, is_up: bool) -> None:
         """Did the server answer?"""

@@ -133,11 +133,11 @@ class Ready(BaseModel):
     checks: dict[str, str]
 
 
-# -- queues of every room -----------------------------------------------------------------------------------
+# -- queues of every protocol -------------------------------------------------------------------------------
 
 
 MAIL = {
-    "room": "bullmq",
+    "protocol": "bullmq",
     "queue": "mail",
     "counts": {"waiting": 2, "delayed": 1, "active": 1, "completed": 40, "dead": 0},
     "is_paused": False,
@@ -159,7 +159,7 @@ LETTER = {
 }
 SENT = {
     "id": f"{NEW_YEAR + 1200}-0",
-    "room": "bullmq",
+    "protocol": "bullmq",
     "queue": "mail",
     "at": NEW_YEAR + 1200,
     "kind": "completed",
@@ -177,7 +177,7 @@ class QueueView(BaseModel):
 
     model_config = shown_as(MAIL)
 
-    room: str
+    protocol: str
     queue: str
     counts: dict[str, int]
     is_paused: bool
@@ -185,7 +185,7 @@ class QueueView(BaseModel):
 
 
 class QueueJob(BaseModel):
-    """A job in the words every room shares."""
+    """A job in the words every protocol shares."""
 
     model_config = shown_as(LETTER, extra="allow")
 
@@ -219,7 +219,7 @@ class EventView(BaseModel):
     model_config = shown_as(SENT, extra="allow")
 
     id: str
-    room: str
+    protocol: str
     queue: str
     at: int
     kind: str

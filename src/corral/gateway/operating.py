@@ -28,10 +28,10 @@ CHANGES = problems(401, 403, 404, 409, 503)
 CHANGES_WITH_BODY = problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
 
 
-async def queue_to_change(request: Request, room: str, name: str) -> tuple[Hall, Queue]:
+async def queue_to_change(request: Request, protocol: str, name: str) -> tuple[Hall, Queue]:
     """The hall and a queue, for callers who may change it."""
     hall, _ = enter(request, Role.OPERATE)
-    return hall, await hall.ask(hall.directory.queue(room, name))
+    return hall, await hall.ask(hall.directory.queue(protocol, name))
 
 
 def _act(operator: Operator, verb: Verb) -> Act:
@@ -45,53 +45,56 @@ def _act(operator: Operator, verb: Verb) -> Act:
 
 
 @router.post(
-    "/v1/queues/{room}/{queue}/pause", operation_id="pauseQueue", response_model=QueueView, responses=CHANGES
+    "/v1/queues/{protocol}/{queue}/pause",
+    operation_id="pauseQueue",
+    response_model=QueueView,
+    responses=CHANGES,
 )
-async def pause(request: Request, room: str, queue: str) -> Response:
+async def pause(request: Request, protocol: str, queue: str) -> Response:
     """No claims until the queue is resumed."""
-    hall, found = await queue_to_change(request, room, queue)
+    hall, found = await queue_to_change(request, protocol, queue)
     await hall.ask(found.operator.pause())
     return json_answer(await hall.ask(view(found)))
 
 
 @router.post(
-    "/v1/queues/{room}/{queue}/resume",
+    "/v1/queues/{protocol}/{queue}/resume",
     operation_id="resumeQueue",
     response_model=QueueView,
     responses=CHANGES,
 )
-async def resume(request: Request, room: str, queue: str) -> Response:
+async def resume(request: Request, protocol: str, queue: str) -> Response:
     """Claims again."""
-    hall, found = await queue_to_change(request, room, queue)
+    hall, found = await queue_to_change(request, protocol, queue)
     await hall.ask(found.operator.resume())
     return json_answer(await hall.ask(view(found)))
 
 
 @router.post(
-    "/v1/queues/{room}/{queue}/drain",
+    "/v1/queues/{protocol}/{queue}/drain",
     operation_id="drainQueue",
     response_model=QueueView,
     responses=CHANGES_WITH_BODY,
     openapi_extra=body_of(Drained),
 )
-async def drain(request: Request, room: str, queue: str) -> Response:
+async def drain(request: Request, protocol: str, queue: str) -> Response:
     """Delete all jobs that wait."""
-    hall, found = await queue_to_change(request, room, queue)
+    hall, found = await queue_to_change(request, protocol, queue)
     asked, _ = await read_json(request, Drained, hall.settings)
     await hall.ask(hall.keeper(found).drain(asked.delayed))
     return json_answer(await hall.ask(view(found)))
 
 
 @router.post(
-    "/v1/queues/{room}/{queue}/clean",
+    "/v1/queues/{protocol}/{queue}/clean",
     operation_id="cleanQueue",
     response_model=Done,
     responses=CHANGES_WITH_BODY,
     openapi_extra=body_of(Cleaned),
 )
-async def clean(request: Request, room: str, queue: str) -> Response:
+async def clean(request: Request, protocol: str, queue: str) -> Response:
     """Delete jobs that ended long ago."""
-    hall, found = await queue_to_change(request, room, queue)
+    hall, found = await queue_to_change(request, protocol, queue)
     asked, _ = await read_json(request, Cleaned, hall.settings)
     state, older_ms = JobState(asked.state), asked.older_than_s * 1000
     done = await hall.ask(hall.keeper(found).clean(state, older_ms, asked.limit))
@@ -99,30 +102,30 @@ async def clean(request: Request, room: str, queue: str) -> Response:
 
 
 @router.post(
-    "/v1/queues/{room}/{queue}/replay",
+    "/v1/queues/{protocol}/{queue}/replay",
     operation_id="replayQueue",
     response_model=Done,
     responses=CHANGES_WITH_BODY,
     openapi_extra=body_of(Replayed),
 )
-async def replay(request: Request, room: str, queue: str) -> Response:
+async def replay(request: Request, protocol: str, queue: str) -> Response:
     """Put dead jobs back in the queue."""
-    hall, found = await queue_to_change(request, room, queue)
+    hall, found = await queue_to_change(request, protocol, queue)
     asked, _ = await read_json(request, Replayed, hall.settings)
     done = await hall.ask(hall.keeper(found).replay(asked.limit))
     return json_answer({"done": done, "not_done": []})
 
 
 @router.post(
-    "/v1/queues/{room}/{queue}/{verb}",
+    "/v1/queues/{protocol}/{queue}/{verb}",
     operation_id="changeJobs",
     response_model=Done,
     responses=CHANGES_WITH_BODY,
     openapi_extra=body_of(Ids),
 )
-async def change_many(request: Request, room: str, queue: str, verb: Verb) -> Response:
+async def change_many(request: Request, protocol: str, queue: str, verb: Verb) -> Response:
     """Retry, promote, remove or cancel these jobs; which it was done for, and which not."""
-    hall, found = await queue_to_change(request, room, queue)
+    hall, found = await queue_to_change(request, protocol, queue)
     asked, _ = await read_json(request, Ids, hall.settings)
     ids = list(dict.fromkeys(filter(is_plausible, asked.ids)))
     done = set(await hall.ask(_act(found.operator, verb)(ids)))
@@ -134,14 +137,14 @@ async def change_many(request: Request, room: str, queue: str, verb: Verb) -> Re
 
 
 @router.post(
-    "/v1/queues/{room}/{queue}/jobs/{job_id}/{verb}",
+    "/v1/queues/{protocol}/{queue}/jobs/{job_id}/{verb}",
     operation_id="changeJob",
     response_model=Done,
     responses=problems(401, 403, 404, 409, 422, 503),
 )
-async def change_one(request: Request, room: str, queue: str, job_id: str, verb: Verb) -> Response:
+async def change_one(request: Request, protocol: str, queue: str, job_id: str, verb: Verb) -> Response:
     """Retry, promote, remove or cancel one job; 409 where its state does not allow it."""
-    hall, found = await queue_to_change(request, room, queue)
+    hall, found = await queue_to_change(request, protocol, queue)
     job = await one_job(hall, found, job_id)
     done = await hall.ask(_act(found.operator, verb)([job_id]))
     if not done:

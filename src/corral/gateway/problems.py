@@ -22,10 +22,10 @@ from corral.errors import (
     SettleError,
     StoreFault,
     StoreRefused,
-    UnknownRoom,
+    UnknownProtocol,
     Unsupported,
 )
-from corral.observe.logs import logger
+from corral.telemetry.logs import logger
 
 MEDIA_TYPE = "application/problem+json"
 BASE = "urn:corral:problem:"
@@ -52,13 +52,13 @@ KINDS: tuple[Kind, ...] = (
     Kind("not-found", 404, "There is nothing here"),
     Kind("job-not-found", 404, "There is no such job"),
     Kind("queue-not-found", 404, "There is no such queue"),
-    Kind("room-not-found", 404, "There is no such room"),
+    Kind("protocol-not-found", 404, "There is no such protocol"),
     Kind("schedule-not-found", 404, "There is no such schedule"),
     Kind("method-not-allowed", 405, "This cannot be done here"),
     Kind("request-timeout", 408, "The body did not come in time"),
     Kind("job-over", 409, "The job is over"),
     Kind("not-possible-now", 409, "The job's state does not allow this"),
-    Kind("unsupported", 409, "The room cannot do this"),
+    Kind("unsupported", 409, "The protocol cannot do this"),
     Kind("idempotency-in-flight", 409, "The Idempotency-Key's first request has not ended"),
     Kind("body-too-large", 413, "The body is too large"),
     Kind("payload-too-large", 413, "The payload is too large"),
@@ -84,7 +84,7 @@ _OF_ERRORS: tuple[tuple[type[CorralError], str], ...] = (
     (IdempotencyConflict, "idempotency-key-reused"),
     (PayloadTooLarge, "payload-too-large"),
     (Unsupported, "unsupported"),
-    (UnknownRoom, "room-not-found"),
+    (UnknownProtocol, "protocol-not-found"),
     (InvalidName, "invalid-request"),
     (InvalidOptions, "invalid-request"),
     (InvalidPayload, "invalid-request"),

@@ -1,4 +1,4 @@
-"""Queues of every room: how much is in them, their jobs, workers and dead letters."""
+"""Queues of every protocol: how much is in them, their jobs, workers and dead letters."""
 
 import asyncio
 from typing import Annotated, Any
@@ -50,22 +50,23 @@ async def look(request: Request) -> Hall:
 
 @router.get("/v1/queues", operation_id="listQueues", response_model=QueueList, responses=READS)
 async def list_queues(
-    request: Request, room: Annotated[str | None, Query(description="Only queues of this room.")] = None
+    request: Request,
+    protocol: Annotated[str | None, Query(description="Only queues of this protocol.")] = None,
 ) -> Response:
     """All queues with their counts."""
     hall = await look(request)
-    queues = await hall.ask(hall.directory.queues(room))
+    queues = await hall.ask(hall.directory.queues(protocol))
     views = await hall.ask(asyncio.gather(*map(view, queues)))
     return json_answer({"queues": views})
 
 
 @router.get(
-    "/v1/queues/{room}/{queue}", operation_id="getQueue", response_model=QueueView, responses=READS
+    "/v1/queues/{protocol}/{queue}", operation_id="getQueue", response_model=QueueView, responses=READS
 )
-async def show_queue(request: Request, room: str, queue: str) -> Response:
+async def show_queue(request: Request, protocol: str, queue: str) -> Response:
     """One queue with its counts."""
     hall = await look(request)
-    found = await hall.ask(hall.directory.queue(room, queue))
+    found = await hall.ask(hall.directory.queue(protocol, queue))
     return json_answer(await hall.ask(view(found)))
 
 
@@ -74,11 +75,11 @@ async def view(queue: Queue) -> dict[str, Any]:
     inspector = queue.inspector
     counts, is_paused = await asyncio.gather(inspector.counts(), inspector.is_paused())
     return {
-        "room": queue.room.name,
+        "protocol": queue.protocol.name,
         "queue": queue.name,
         "counts": {state.value: count for state, count in counts.items()},
         "is_paused": is_paused,
-        "capabilities": sorted(queue.room.capabilities),
+        "capabilities": sorted(queue.protocol.capabilities),
     }
 
 
@@ -86,37 +87,37 @@ async def view(queue: Queue) -> dict[str, Any]:
 
 
 @router.get(
-    "/v1/queues/{room}/{queue}/jobs",
+    "/v1/queues/{protocol}/{queue}/jobs",
     operation_id="listQueueJobs",
     response_model=QueueJobPage,
     responses=problems(400, 401, 403, 404, 422, 503),
 )
 async def list_jobs(
-    request: Request, room: str, queue: str, state: JobState, cursor: Cursor = "", limit: Limit = 100
+    request: Request, protocol: str, queue: str, state: JobState, cursor: Cursor = "", limit: Limit = 100
 ) -> Response:
     """Jobs in a state: the next to run first, the last to end first."""
-    return await _listed(request, room, queue, state, cursor, limit)
+    return await _listed(request, protocol, queue, state, cursor, limit)
 
 
 @router.get(
-    "/v1/queues/{room}/{queue}/dead-letters",
+    "/v1/queues/{protocol}/{queue}/dead-letters",
     operation_id="listDeadLetters",
     response_model=QueueJobPage,
     responses=problems(400, 401, 403, 404, 422, 503),
 )
 async def list_dead(
-    request: Request, room: str, queue: str, cursor: Cursor = "", limit: Limit = 100
+    request: Request, protocol: str, queue: str, cursor: Cursor = "", limit: Limit = 100
 ) -> Response:
     """Jobs that ended dead, the last first, with their reasons and traces."""
-    return await _listed(request, room, queue, JobState.DEAD, cursor, limit)
+    return await _listed(request, protocol, queue, JobState.DEAD, cursor, limit)
 
 
 async def _listed(
-    request: Request, room: str, queue: str, state: JobState, cursor: str, limit: int
+    request: Request, protocol: str, queue: str, state: JobState, cursor: str, limit: int
 ) -> Response:
     hall = await look(request)
     start = read_offset(cursor)
-    found = await hall.ask(hall.directory.queue(room, queue))
+    found = await hall.ask(hall.directory.queue(protocol, queue))
     jobs = await hall.ask(found.inspector.jobs(state, start, limit + 1))
     following = write_offset(start + limit) if len(jobs) > limit else None
     more = {"Link": headers.next_link(request, following)} if following else None
@@ -124,15 +125,15 @@ async def _listed(
 
 
 @router.get(
-    "/v1/queues/{room}/{queue}/jobs/{job_id}",
+    "/v1/queues/{protocol}/{queue}/jobs/{job_id}",
     operation_id="getQueueJob",
     response_model=QueueJobDetail,
     responses=READS,
 )
-async def show_job(request: Request, room: str, queue: str, job_id: str) -> Response:
+async def show_job(request: Request, protocol: str, queue: str, job_id: str) -> Response:
     """One job with its attempts, its log and its events, as far back as those are kept."""
     hall = await look(request)
-    found = await hall.ask(hall.directory.queue(room, queue))
+    found = await hall.ask(hall.directory.queue(protocol, queue))
     job = await one_job(hall, found, job_id)
     logs, events = await asyncio.gather(
         hall.ask(found.inspector.logs(job_id, 0, SHOWN_LOGS)), history(hall, found, job)
@@ -168,8 +169,8 @@ def is_plausible(job_id: str) -> bool:
 
 async def history(hall: Hall, queue: Queue, job: Job) -> list[dict[str, Any]]:
     """What is kept of a job's events."""
-    if queue.room.story is not None:
-        told = await hall.ask(queue.room.story(hall.corral.place(queue), job.id))
+    if queue.protocol.story is not None:
+        told = await hall.ask(queue.protocol.story(hall.corral.binding(queue), job.id))
         return [event_document(event) for event in told]
     after = f"{max(job.created_at - CLOCKS_APART_MS, 0)}-0"
     found = []
@@ -186,14 +187,14 @@ async def history(hall: Hall, queue: Queue, job: Job) -> list[dict[str, Any]]:
 
 
 @router.get(
-    "/v1/queues/{room}/{queue}/workers",
+    "/v1/queues/{protocol}/{queue}/workers",
     operation_id="listWorkers",
     response_model=WorkerList,
     responses=READS,
 )
-async def list_workers(request: Request, room: str, queue: str) -> Response:
+async def list_workers(request: Request, protocol: str, queue: str) -> Response:
     """Workers of a queue that are alive now."""
     hall = await look(request)
-    found = await hall.ask(hall.directory.queue(room, queue))
+    found = await hall.ask(hall.directory.queue(protocol, queue))
     workers = await hall.ask(found.inspector.workers())
     return json_answer({"workers": [msgspec.to_builtins(worker) for worker in workers]})

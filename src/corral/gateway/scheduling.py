@@ -22,29 +22,29 @@ ANSWERS = problems(401, 403, 404, 409, 503)
 
 
 @router.get(
-    "/v1/queues/{room}/{queue}/schedules",
+    "/v1/queues/{protocol}/{queue}/schedules",
     operation_id="listSchedules",
     response_model=ScheduleList,
     responses=ANSWERS,
 )
-async def list_schedules(request: Request, room: str, queue: str) -> Response:
-    """Schedules of a queue, the next to fire first; 409 where the room has none."""
+async def list_schedules(request: Request, protocol: str, queue: str) -> Response:
+    """Schedules of a queue, the next to fire first; 409 where the protocol has none."""
     hall = await look(request)
-    found = await hall.ask(hall.directory.queue(room, queue))
+    found = await hall.ask(hall.directory.queue(protocol, queue))
     listed = await hall.ask(hall.keeper(found).schedules())
     return json_answer({"schedules": [msgspec.to_builtins(schedule) for schedule in listed]})
 
 
 @router.post(
-    "/v1/queues/{room}/{queue}/schedules/{schedule_id}/run",
+    "/v1/queues/{protocol}/{queue}/schedules/{schedule_id}/run",
     operation_id="runSchedule",
     status_code=202,
     response_model=Fired,
     responses=ANSWERS,
 )
-async def run(request: Request, room: str, queue: str, schedule_id: str) -> Response:
+async def run(request: Request, protocol: str, queue: str, schedule_id: str) -> Response:
     """Run a schedule's job now, besides its own times; the schedule stays as it is."""
-    hall, found = await queue_to_change(request, room, queue)
+    hall, found = await queue_to_change(request, protocol, queue)
     schedule = await _one(hall, found, schedule_id)
     job_id = await hall.ask(schedules.run_now(hall.corral, found, schedule))
     if job_id is None:
@@ -53,29 +53,29 @@ async def run(request: Request, room: str, queue: str, schedule_id: str) -> Resp
 
 
 @router.post(
-    "/v1/queues/{room}/{queue}/schedules/{schedule_id}/pause",
+    "/v1/queues/{protocol}/{queue}/schedules/{schedule_id}/pause",
     operation_id="pauseSchedule",
     response_model=ScheduleView,
     responses=ANSWERS,
 )
-async def pause(request: Request, room: str, queue: str, schedule_id: str) -> Response:
+async def pause(request: Request, protocol: str, queue: str, schedule_id: str) -> Response:
     """No firings until it is resumed; what falls between is not made up for."""
-    return await _set(request, room, queue, schedule_id, is_paused=True)
+    return await _set(request, protocol, queue, schedule_id, is_paused=True)
 
 
 @router.post(
-    "/v1/queues/{room}/{queue}/schedules/{schedule_id}/resume",
+    "/v1/queues/{protocol}/{queue}/schedules/{schedule_id}/resume",
     operation_id="resumeSchedule",
     response_model=ScheduleView,
     responses=ANSWERS,
 )
-async def resume(request: Request, room: str, queue: str, schedule_id: str) -> Response:
+async def resume(request: Request, protocol: str, queue: str, schedule_id: str) -> Response:
     """Firings again, from now on."""
-    return await _set(request, room, queue, schedule_id, is_paused=False)
+    return await _set(request, protocol, queue, schedule_id, is_paused=False)
 
 
-async def _set(request: Request, room: str, queue: str, schedule_id: str, is_paused: bool) -> Response:
-    hall, found = await queue_to_change(request, room, queue)
+async def _set(request: Request, protocol: str, queue: str, schedule_id: str, is_paused: bool) -> Response:
+    hall, found = await queue_to_change(request, protocol, queue)
     await _one(hall, found, schedule_id)
     if not await hall.ask(schedules.set_paused(hall.corral, found, schedule_id, is_paused)):
         raise _none(schedule_id)

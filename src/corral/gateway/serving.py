@@ -15,7 +15,7 @@ from corral.gateway.app import create_app
 from corral.gateway.callers import KeyRing
 from corral.gateway.settings import Settings
 
-PROTOCOL = "corral.gateway.protocol:GatewayProtocol"
+PROTOCOL = "corral.gateway.http_protocol:GatewayProtocol"
 FACTORY = "corral.gateway.serving:from_environment"
 
 

@@ -21,17 +21,17 @@ class Settings(BaseSettings):
     redis_url: Annotated[str | None, Field(validation_alias=AliasChoices("redis_url", "REDIS_URL"))] = None
     folder: Annotated[Path | None, Field(description="Where a private server keeps its data.")] = None
     namespaces: Annotated[
-        dict[str, str], Field(description="Room to what its keys begin with, as JSON.")
+        dict[str, str], Field(description="Protocol to what its keys begin with, as JSON.")
     ] = {}
-    room: Annotated[str, Field(description="The room that /v1/jobs serves.")] = "streams"
+    protocol: Annotated[str, Field(description="The protocol that /v1/jobs serves.")] = "streams"
 
     job_ttl_s: Annotated[
         int, Field(ge=1, le=2_147_483_647, validation_alias=AliasChoices("job_ttl_s", "JOB_TTL_S"))
     ] = 3600
     max_backlog: Annotated[int | None, Field(ge=1, description="Jobs undelivered or pending.")] = 10_000
-    client_jobs: Annotated[
-        int | None, Field(ge=1, description="New jobs of one client in the window.")
-    ] = None
+    client_jobs: Annotated[int | None, Field(ge=1, description="New jobs of one client in the window.")] = (
+        None
+    )
     client_window_s: Annotated[int, Field(ge=1, le=86_400)] = 60
     retry_after_s: Annotated[int, Field(ge=1, description="When to ask again after a full queue.")] = 2
     max_wait_s: Annotated[int, Field(ge=0, description="The longest `Prefer: wait` that is kept.")] = 30
@@ -48,9 +48,9 @@ class Settings(BaseSettings):
     max_tails: Annotated[int, Field(ge=1)] = 20_000
 
     max_body_bytes: Annotated[int, Field(ge=1024)] = 1_048_576
-    max_payload_bytes: Annotated[
-        int, Field(ge=2, le=204_800, description="As it comes over the wire.")
-    ] = 204_800
+    max_payload_bytes: Annotated[int, Field(ge=2, le=204_800, description="As it comes over the wire.")] = (
+        204_800
+    )
     max_header_bytes: Annotated[int, Field(ge=1024)] = 16_384
     max_headers: Annotated[int, Field(ge=8)] = 100
     max_json_depth: Annotated[int, Field(ge=2, le=150)] = 64

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from corral.gateway import frames
-from corral.gateway.protocol import connection_of
+from corral.gateway.http_protocol import connection_of
 from corral.gateway.settings import Settings
 from corral.gateway.tails import Outlet, Tails
 
@@ -57,7 +57,7 @@ class Line:
         self._send = send
         self._connection = connection_of(scope)
 
-    async def stream(self, outlet: Outlet, hello: bytes, make_room: Callable[[], None]) -> bool:
+    async def stream(self, outlet: Outlet, hello: bytes, make_protocol: Callable[[], None]) -> bool:
         """Send what comes through the outlet to its end; False where the client did not read and was cut."""
         watching = asyncio.create_task(self._watch(outlet))
         try:
@@ -70,7 +70,7 @@ class Line:
                 if chunk:
                     await self._body(chunk)
                 if was_full:
-                    make_room()
+                    make_protocol()
             await self._body(b"", is_last=True)
         except TimeoutError:
             self._cut()

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
-from corral.core.desk import Glimpse
+from corral.core.desk import Peek
 from corral.gateway import frames, headers
 from corral.gateway.callers import Role
 from corral.gateway.describe import problems
@@ -53,38 +53,38 @@ async def tail(
 ) -> Response:
     hall, caller = enter(request, Role.READ)
     after = headers.last_event_id(last_event_id, last_id)
-    hall.check_room(caller)
-    glimpse = await hall.ask(hall.stories.glimpse(job_id))
-    if glimpse is None or hall.sight(caller) not in (None, glimpse.owner):
+    hall.check_protocol(caller)
+    peek = await hall.ask(hall.stories.peek(job_id))
+    if peek is None or hall.sight(caller) not in (None, peek.owner):
         raise no_job(job_id)
-    position = _position(after, glimpse)
-    if _has_seen_the_end(position, glimpse):
+    position = _position(after, peek)
+    if _has_seen_the_end(position, peek):
         return Response(status_code=204)
     hello = frames.own(
-        "hello", retry_ms=hall.settings.retry_ms, job_id=job_id, status=glimpse.status, last_id=position
+        "hello", retry_ms=hall.settings.retry_ms, job_id=job_id, status=peek.status, last_id=position
     )
-    hello += _gap(position, glimpse)
+    hello += _gap(position, peek)
     return TailResponse(hall.tails, job_id, position, hello, hall.settings, hall.slot(caller))
 
 
-def _position(after: str | None, glimpse: Glimpse) -> str:
+def _position(after: str | None, peek: Peek) -> str:
     if after == headers.NOW:
-        return glimpse.last or headers.BEGINNING
+        return peek.last or headers.BEGINNING
     return after or headers.BEGINNING
 
 
-def _has_seen_the_end(position: str, glimpse: Glimpse) -> bool:
-    if not glimpse.is_told_to_the_end or glimpse.last is None or position == headers.BEGINNING:
+def _has_seen_the_end(position: str, peek: Peek) -> bool:
+    if not peek.is_told_to_the_end or peek.last is None or position == headers.BEGINNING:
         return False
-    return headers.order(position) >= headers.order(glimpse.last)
+    return headers.order(position) >= headers.order(peek.last)
 
 
-def _gap(position: str, glimpse: Glimpse) -> bytes:
+def _gap(position: str, peek: Peek) -> bytes:
     """Words about events that are gone already; what goes missing later, the tail itself tells."""
-    if position == headers.BEGINNING and glimpse.missing:
-        reason = f"{glimpse.missing} of the job's events are gone"
-    elif position != headers.BEGINNING and glimpse.first is None:
+    if position == headers.BEGINNING and peek.missing:
+        reason = f"{peek.missing} of the job's events are gone"
+    elif position != headers.BEGINNING and peek.first is None:
         reason = "no event of this job is kept any more"
     else:
         return b""
-    return frames.own("gateway.gap", after=position, first=glimpse.first, reason=reason)
+    return frames.own("gateway.gap", after=position, first=peek.first, reason=reason)

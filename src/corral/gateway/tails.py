@@ -15,7 +15,7 @@ from corral.errors import StoreFault, StoreRefused
 from corral.gateway import frames
 from corral.gateway.patience import Patience
 from corral.gateway.settings import Settings
-from corral.observe.logs import logger
+from corral.telemetry.logs import logger
 
 PAGE = 100
 """Events of one job in one trip."""

@@ -124,11 +124,11 @@ def read_stretch(where: Where, reading: Reading, stretch: Stretch) -> Iterator[p
                 _tell(gap, reading)
             watch.count(page.seen)
             if page.columns.ids:
-                yield record_batch(page.columns, where.room_name, stretch.queue)
+                yield record_batch(page.columns, where.protocol_name, stretch.queue)
     gap = watch.verdict()
     if gap is not None:
         _tell(gap, reading)
-        yield gap_batch(gap, where.room_name)
+        yield gap_batch(gap, where.protocol_name)
 
 
 def pages(visit: Visit, stretch: Stretch) -> Iterator[tuple[str, EventPage]]:
@@ -164,12 +164,12 @@ def _tell(gap: Gap, reading: Reading) -> None:
 _SCHEMA = arrow_schema(EVENTS)
 
 
-def record_batch(columns: EventColumns, room: str, queue: str) -> pa.RecordBatch:
+def record_batch(columns: EventColumns, protocol: str, queue: str) -> pa.RecordBatch:
     """The columns as Spark takes them."""
     many = len(columns)
     moments = pa.array(np.array(columns.at, dtype=np.int64) * 1000).cast(pa.timestamp("us", "UTC"))
     arrays = [
-        pa.repeat(pa.scalar(room), many),
+        pa.repeat(pa.scalar(protocol), many),
         pa.repeat(pa.scalar(queue), many),
         _texts(columns.ids),
         moments,
@@ -194,10 +194,10 @@ def _texts(values: list[Any]) -> pa.Array:
         return pa.array(texts, pa.string())
 
 
-def gap_batch(gap: Gap, room: str) -> pa.RecordBatch:
+def gap_batch(gap: Gap, protocol: str) -> pa.RecordBatch:
     """A gap as the one row it is."""
     at = offsets.id_key(gap.before)[0] or int(time.time() * 1000)
     columns = EventColumns(
         [f"{gap.after}..{gap.before}"], [at], [GAP], [None], [None], [None], [None], [None], [gap.as_json()]
     )
-    return record_batch(columns, room, gap.queue)
+    return record_batch(columns, protocol, gap.queue)

@@ -103,10 +103,10 @@ def narrow(wanted: Wanted, asked: Filter) -> tuple[Wanted, bool]:
             return _with_names(wanted, [value]), True
         case In(("name",), values):
             return _with_names(wanted, values), True
-        case (GreaterThan() | GreaterThanOrEqual()) if _is_about_time(asked):
+        case GreaterThan() | GreaterThanOrEqual() if _is_about_time(asked):
             since = _milliseconds(asked.value)
             return msgspec.structs.replace(wanted, since=max(since, wanted.since or since)), False
-        case (LessThan() | LessThanOrEqual()) if _is_about_time(asked):
+        case LessThan() | LessThanOrEqual() if _is_about_time(asked):
             until = _milliseconds(asked.value)
             return msgspec.structs.replace(wanted, until=min(until, wanted.until or until)), False
     return wanted, False
@@ -144,7 +144,7 @@ def read_share(where: Where, retry_s: float, share: JobPartition, wanted: Wanted
             for start in range(0, len(ids), READ_TOGETHER):
                 jobs = visit.ask(partial(census.read, ids[start : start + READ_TOGETHER], wanted))
                 if jobs:
-                    yield record_batch(jobs, where.room_name)
+                    yield record_batch(jobs, where.protocol_name)
 
 
 def _pages(visit: Visit, census: Census, share: JobPartition) -> Iterator[list[str]]:
@@ -168,10 +168,10 @@ _SCHEMA = arrow_schema(JOBS)
 _TIMES = ("created_at", "started_at", "finished_at")
 
 
-def record_batch(jobs: Sequence[Job], room: str) -> pa.RecordBatch:
+def record_batch(jobs: Sequence[Job], protocol: str) -> pa.RecordBatch:
     """Jobs as Spark takes them."""
     columns: dict[str, Callable[[Job], Any]] = {
-        "room": lambda job: room,
+        "protocol": lambda job: protocol,
         "queue": lambda job: _clean(job.queue),
         "job_id": lambda job: _clean(job.id),
         "name": lambda job: _clean(job.name),

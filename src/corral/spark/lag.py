@@ -65,9 +65,7 @@ class LagListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         progress = event.progress
-        name, queues = self._names.setdefault(
-            str(progress.runId), (progress.name or str(progress.id), set())
-        )
+        name, queues = self._names.setdefault(str(progress.runId), (progress.name or str(progress.id), set()))
         sources = [
             {"endOffset": source.endOffset, "latestOffset": source.latestOffset}
             for source in progress.sources

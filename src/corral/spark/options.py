@@ -11,13 +11,13 @@ from typing import Any
 
 from corral.core.shown import shown
 from corral.errors import InvalidOptions
-from corral.store.connect import Store
-from corral.wiring import ROOMS, Room, room_named
+from corral.protocols import PROTOCOLS, Protocol, protocol_named
+from corral.store.client import Store
 
 TABLES = ("events", "jobs")
 EARLIEST, LATEST = "earliest", "latest"
 
-_COMMON = ("url", "room", "namespace", "queue", "table")
+_COMMON = ("url", "protocol", "namespace", "queue", "table")
 _READING = ("startingOffsets", "startingTimestamp", "endingOffsets", "maxOffsetsPerTrigger",
             "minPartitions", "failOnDataLoss", "discoverySeconds", "retrySeconds")  # fmt: skip
 _WRITING = ("name", "nameColumn", "idColumn", "dataColumn", "priorityColumn", "delayColumn", "jobOptions",
@@ -28,17 +28,17 @@ _SPARKS = ("path", "checkpointlocation", "queryname", "numpartitions", "__checkp
 
 @dataclass(frozen=True)
 class Where:
-    """One room on one server, and which of its queues are meant."""
+    """One protocol on one server, and which of its queues are meant."""
 
     url: str
-    room_name: str
+    protocol_name: str
     namespace: str
     queue: str
     """A name, several with commas between them, or a pattern with `*`, `?` or `[…]`."""
 
     @property
-    def room(self) -> Room:
-        return room_named(self.room_name)
+    def protocol(self) -> Protocol:
+        return protocol_named(self.protocol_name)
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -85,14 +85,14 @@ class Writing:
 
 
 def where(options: Mapping[str, str], default_queue: str | None = None) -> Where:
-    """The server, the room and the queues that these options name."""
-    room = room_named(options.get("room") or next(iter(ROOMS)))
+    """The server, the protocol and the queues that these options name."""
+    protocol = protocol_named(options.get("protocol") or next(iter(PROTOCOLS)))
     url = options.get("url") or os.environ.get("REDIS_URL")
     if not url:
         raise InvalidOptions("option 'url' is missing; give redis://host:6379, or set REDIS_URL")
     Store(url)  # a wrong address is found here, not on an executor
-    queue = options.get("queue") or default_queue or room.default_queue
-    return Where(url, room.name, options.get("namespace", room.default_namespace), queue)
+    queue = options.get("queue") or default_queue or protocol.default_queue
+    return Where(url, protocol.name, options.get("namespace", protocol.default_namespace), queue)
 
 
 def table(options: Mapping[str, str]) -> str:

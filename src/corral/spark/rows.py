@@ -26,7 +26,7 @@ class RowReader:
     """
 
     def __init__(self, where: Where, writing: Writing, columns: list[str]) -> None:
-        self._room = where.room
+        self._protocol = where.protocol
         self._queue = where.queue
         self._writing = writing
         asked = {
@@ -80,7 +80,7 @@ class RowReader:
             given["priority"] = priority
         if delay is not None:
             given["delay"] = delay
-        return options.build(self._room.name, self._room.capabilities, self._room.extras, given)
+        return options.build(self._protocol.name, self._protocol.capabilities, self._protocol.extras, given)
 
 
 def parsed(column: str, text: str) -> Any:

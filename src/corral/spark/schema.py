@@ -6,7 +6,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType, Tim
 
 EVENTS = (
     StructType()
-    .add("room", StringType())
+    .add("protocol", StringType())
     .add("queue", StringType())
     .add("event_id", StringType())
     .add("ts", TimestampType())
@@ -22,7 +22,7 @@ EVENTS = (
 
 JOBS = (
     StructType()
-    .add("room", StringType())
+    .add("protocol", StringType())
     .add("queue", StringType())
     .add("job_id", StringType())
     .add("name", StringType())

@@ -12,18 +12,18 @@ from typing import Any, Self, TypeVar
 from corral.core.bulk import Census, Intake
 from corral.core.ports import EventLog, Inspector
 from corral.errors import StoreFault, StoreRefused
+from corral.protocols import in_one_slot
+from corral.protocols.binding import Binding
 from corral.spark.options import Where, is_pattern
 from corral.store.address import is_cluster
-from corral.store.connect import Reconnect, Store
-from corral.wire.place import Place
-from corral.wiring import in_one_slot
+from corral.store.client import Reconnect, Store
 from corral.worker.worker import wall_clock
 
 T = TypeVar("T")
 
 
 class Visit:
-    """The ports of a room's queues, and a way to wait for what they answer.
+    """The ports of a protocol's queues, and a way to wait for what they answer.
 
     >>> with Visit(where, retry_s=60) as visit:                                   # doctest: +SKIP
     ...     visit.ask(lambda: visit.events("mail").extent())
@@ -61,29 +61,29 @@ class Visit:
             patterns = [part for part in self._where.queues if is_pattern(part)]
 
             async def find() -> list[str]:
-                return await self._where.room.queues(self._store, self._where.namespace)
+                return await self._where.protocol.queues(self._store, self._where.namespace)
 
             names += [name for name in self.ask(find) if any(fnmatchcase(name, p) for p in patterns)]
         return sorted(set(names))
 
-    def place(self, queue: str) -> Place:
+    def binding(self, queue: str) -> Binding:
         """Where the ports of a queue are."""
-        room, namespace = self._where.room, self._where.namespace
+        protocol, namespace = self._where.protocol, self._where.namespace
         if is_cluster(self._where.url):
-            queue = in_one_slot(room, namespace, queue)
-        return Place(self._store, queue, namespace, wall_clock)
+            queue = in_one_slot(protocol, namespace, queue)
+        return Binding(self._store, queue, namespace, wall_clock)
 
     def events(self, queue: str) -> EventLog:
-        return self._where.room.events(self.place(queue))
+        return self._where.protocol.events(self.binding(queue))
 
     def inspector(self, queue: str) -> Inspector:
-        return self._where.room.inspector(self.place(queue))
+        return self._where.protocol.inspector(self.binding(queue))
 
     def census(self, queue: str) -> Census:
-        return self._where.room.census(self.place(queue))
+        return self._where.protocol.census(self.binding(queue))
 
     def intake(self, queue: str) -> Intake:
-        return self._where.room.intake(self.place(queue))
+        return self._where.protocol.intake(self.binding(queue))
 
     def close(self) -> None:
         """Hang up."""

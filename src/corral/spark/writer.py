@@ -129,7 +129,7 @@ def submit_rows(
         try:
             for rows in _chunks(batches, writing.batch_rows):
                 if writing.max_pending is not None:
-                    wait_for_room(visit, where.queue, writing.max_pending)
+                    wait_for_protocol(visit, where.queue, writing.max_pending)
                 made, refused = _made(reader, rows)
                 if dead is None:
                     _stop_at_first(rows, refused)
@@ -170,7 +170,7 @@ def _submit_all(
     refused: dict[int, Refused],
     is_strict: bool,
 ) -> int:
-    """Submit jobs; those the room refuses move to `refused`, and the others go without them."""
+    """Submit jobs; those the protocol refuses move to `refused`, and the others go without them."""
     while made:
         places = list(made)
         try:
@@ -196,7 +196,7 @@ def _stop_at_first(rows: list[dict[str, Any]], refused: dict[int, Refused]) -> N
         ) from None
 
 
-def wait_for_room(visit: Visit, queue: str, most: int) -> None:
+def wait_for_protocol(visit: Visit, queue: str, most: int) -> None:
     """Return when fewer than `most` jobs wait in the queue, now or later."""
     inspector, said_at = visit.inspector(queue), time.monotonic()
     while True:

@@ -1,4 +1,4 @@
-"""Cluster: a link to each master that is needed, and every call to the one that serves its keys."""
+"""Cluster: a connection to each master that is needed, and every call to the one that serves its keys."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -7,8 +7,8 @@ from typing import Any
 
 from corral.errors import Away, ClusterMoving, ReadOnly
 from corral.store.address import Node
+from corral.store.connection import Connection, Fixed
 from corral.store.faults import Elsewhere, Unreached
-from corral.store.link import Fixed, Link
 from corral.store.slots import Slots, keys_of, shared_slot, slot_of_pattern
 
 FIRST_PAUSE_S = 0.005
@@ -16,11 +16,11 @@ LONGEST_PAUSE_S = 0.1
 NEVER = ":never"
 """Behind a script's first key this names one that is never there."""
 
-Send = Callable[[Link], Awaitable[Any]]
+Send = Callable[[Connection], Awaitable[Any]]
 
 
 class Cluster:
-    """Speaks as a Link does, to many nodes.
+    """Speaks as a Connection does, to many nodes.
 
     A call that a node turns away because its slot is elsewhere, on its way or not served just now has not
     run. It is sent again to where the slot is, or a little later, for as long as one answer may take.
@@ -31,15 +31,15 @@ class Cluster:
     """
 
     def __init__(
-        self, slots: Slots, timeout: float, patience: float, name: str = "", *, is_line: bool = False
+        self, slots: Slots, timeout: float, patience: float, name: str = "", *, is_blocking: bool = False
     ) -> None:
         self._slots = slots
         self._timeout = timeout
         self._patience = patience
         self._name = name
-        self._is_line = is_line
+        self._is_line = is_blocking
         """One connection at a time: tools count workers by their lines."""
-        self._links: dict[Node, Link] = {}
+        self._connections: dict[Node, Connection] = {}
 
     async def call(self, *command: Any) -> Any:
         """The answer of the node that serves the command's keys; of any or all where it has none."""
@@ -55,8 +55,8 @@ class Cluster:
         slot = shared_slot(keys, self._slots.shown)
         if command[0] in ("EVAL", "EVALSHA"):
             guarded = _guarded(command)
-            return await self._routed(slot, lambda link: link.call(*guarded))
-        return await self._routed(slot, lambda link: link.call(*command), asking=command)
+            return await self._routed(slot, lambda connection: connection.call(*guarded))
+        return await self._routed(slot, lambda connection: connection.call(*command), asking=command)
 
     async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """The answers to several commands; what is between MULTI and EXEC goes to one node, as one.
@@ -68,7 +68,7 @@ class Cluster:
         keys = [key for command in commands for key in keys_of(command)]
         slot = shared_slot(keys, self._slots.shown) if keys else 0
         if commands[0][0] == "MULTI":
-            found: list[Any] = await self._routed(slot, lambda link: link.pipe(commands))
+            found: list[Any] = await self._routed(slot, lambda connection: connection.pipe(commands))
             return found
         answers = await asyncio.gather(*(self.call(*command) for command in commands), return_exceptions=True)
         for answer in answers:
@@ -81,14 +81,14 @@ class Cluster:
         keys = [key for command in commands for key in keys_of(command)]
         slot = shared_slot(keys, self._slots.shown)
         guarded = [_guarded(command) for command in commands]
-        answers: list[Any] = await self._routed(slot, lambda link: link.transact(guarded))
+        answers: list[Any] = await self._routed(slot, lambda connection: connection.transact(guarded))
         return answers
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Close every connection; the next call dials again."""
-        links, self._links = self._links, {}
-        for link in links.values():
-            link.hang_up()
+        links, self._connections = self._connections, {}
+        for connection in links.values():
+            connection.disconnect()
 
     # -- on the way ---------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Cluster:
 
     async def _send(self, node: Node, send: Send, asking: Sequence[Any] | None) -> Any:
         try:
-            return await send(self._link(node))
+            return await send(self._connection(node))
         except Elsewhere as fault:
             other = (fault.node[0] or node[0], fault.node[1])
             if fault.is_for_good:
@@ -135,17 +135,19 @@ class Cluster:
                 raise
             if asking is None:
                 raise
-        return (await self._link(other).pipe([("ASKING",), asking]))[1]
+        return (await self._connection(other).pipe([("ASKING",), asking]))[1]
 
-    def _link(self, node: Node) -> Link:
-        link = self._links.get(node)
-        if link is None:
+    def _connection(self, node: Node) -> Connection:
+        connection = self._connections.get(node)
+        if connection is None:
             if self._is_line:
-                self.hang_up()
+                self.disconnect()
             shown = f"{self._slots.shown} ({node[0]}:{node[1]})"
             where = Fixed(self._slots.options(node))
-            link = self._links[node] = Link(where, shown, self._timeout, self._name, is_alone=False)
-        return link
+            connection = self._connections[node] = Connection(
+                where, shown, self._timeout, self._name, is_alone=False
+            )
+        return connection
 
     # -- anywhere, everywhere -----------------------------------------------------------------------------
 
@@ -163,7 +165,7 @@ class Cluster:
 
     async def _at(self, node: Node, command: Sequence[Any]) -> Any:
         try:
-            return await self._link(node).call(*command)
+            return await self._connection(node).call(*command)
         except Away:
             self._slots.doubt()
             raise
@@ -174,7 +176,7 @@ class Cluster:
         text = cursor.decode() if isinstance(cursor, bytes) else str(cursor)
         slot = slot_of_pattern(rest[rest.index("MATCH") + 1]) if "MATCH" in rest else None
         if slot is not None:
-            found: list[Any] = await self._routed(slot, lambda link: link.call(*command))
+            found: list[Any] = await self._routed(slot, lambda connection: connection.call(*command))
             return found
         place, _, inner = text.rpartition("-")
         if not place:

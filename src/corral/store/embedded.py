@@ -63,11 +63,11 @@ class Embedded:
 
     @property
     def is_up(self) -> bool:
-        """Is the server still looked after? No longer once its keeper process was killed."""
+        """Is the server still looked after? No longer once its supervisor process was killed."""
         if self._connection is None:
             return False
         try:
-            # what the keeper has said since is of no interest here, only whether it is there
+            # what the supervisor has said since is of no interest here, only whether it is there
             while self._connection.recv(4096):
                 pass
             return False
@@ -113,7 +113,7 @@ class Embedded:
         self._let_go()
 
     def _drop_temporary(self) -> None:
-        # mostly the keeper has done so, unless it was killed
+        # mostly the supervisor has done so, unless it was killed
         if self._temporary and self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -180,7 +180,7 @@ def _usable(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _alone(folder: Path, deadline: float) -> Iterator[None]:
-    """One owner at a time looks for a keeper and starts one."""
+    """One owner at a time looks for a supervisor and starts one."""
     import fcntl
 
     with _usable(folder):
@@ -203,14 +203,14 @@ def _alone(folder: Path, deadline: float) -> Iterator[None]:
 
 
 def _join(folder: Path, deadline: float) -> socket.socket | None:
-    """A connection to the folder's keeper; None where none lives, or it is about to go."""
-    from corral.store import keeper
+    """A connection to the folder's supervisor; None where none lives, or it is about to go."""
+    from corral.store import supervisor
 
-    sockets = keeper.sockets_of(folder)
+    sockets = supervisor.sockets_of(folder)
     if sockets is None:
         return None
     try:
-        connection = keeper.dial(sockets / keeper.KEEPER_SOCKET)
+        connection = supervisor.dial(sockets / supervisor.SUPERVISOR_SOCKET)
     except OSError:
         return None
     with suppress(OSError):
@@ -221,15 +221,15 @@ def _join(folder: Path, deadline: float) -> socket.socket | None:
         except TimeoutError:
             connection.close()
             raise NoServer(
-                f"the keeper of {str(folder)!r} does not answer; end that process, or choose another folder"
+                f"the supervisor of {str(folder)!r} does not answer; end it, or choose another folder"
             ) from None
     connection.close()
     return None
 
 
 def _begin(folder: Path, temporary: bool) -> socket.socket:
-    """A connection to a keeper of our own making."""
-    from corral.store import keeper
+    """A connection to a supervisor of our own making."""
+    from corral.store import supervisor
 
     binary = server_binary()
     ours, theirs = socket.socketpair()
@@ -237,7 +237,7 @@ def _begin(folder: Path, temporary: bool) -> socket.socket:
         words = [str(folder), binary, str(theirs.fileno()), "temporary" if temporary else "kept"]
         # -I -S: it needs the standard library only, and must not run what the owner's folder holds
         starter = subprocess.Popen(
-            [sys.executable, "-I", "-S", keeper.__file__, *words],
+            [sys.executable, "-I", "-S", supervisor.__file__, *words],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             cwd="/", pass_fds=[theirs.fileno()], start_new_session=True,
         )  # fmt: skip
@@ -246,14 +246,14 @@ def _begin(folder: Path, temporary: bool) -> socket.socket:
 
 
 def _greeting(connection: socket.socket, folder: Path, deadline: float) -> str:
-    """The server's address, as its keeper tells it."""
+    """The server's address, as its supervisor tells it."""
     line = b""
     try:
         while not line.endswith(b"\n"):
             connection.settimeout(max(deadline - time.monotonic(), POLL_S))
             piece = connection.recv(65536)
             if not piece:
-                raise NoServer(f"the keeper of {str(folder)!r} ended before its server answered")
+                raise NoServer(f"the supervisor of {str(folder)!r} ended before its server answered")
             line += piece
         told: dict[str, Any] = json.loads(line)
         if "error" in told:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from corral.store.connect import Store
+from corral.store.client import Store
 
 SCANNED = 1000
 """Keys looked at in one call."""
@@ -17,9 +17,7 @@ def literal(text: str) -> str:
 
 async def scan_page(store: Store, cursor: str, pattern: str, kind: str) -> tuple[list[bytes], str]:
     """Some keys of a kind, and the cursor for more ("0": that was all)."""
-    following, keys = await store.call(
-        "SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED, "TYPE", kind
-    )
+    following, keys = await store.call("SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED, "TYPE", kind)
     return keys, following.decode()
 
 

@@ -1,4 +1,4 @@
-"""Load a room's Lua verbs from its lua/ folder."""
+"""Load a protocol's Lua verbs from its lua/ folder."""
 
 import re
 from hashlib import sha1
@@ -23,7 +23,7 @@ class Script:
 
 
 class Scripts:
-    """The verbs of one room, read once: `Scripts("corral.wire.bullmq")["turn"]`.
+    """The verbs of one protocol, read once: `Scripts("corral.protocols.bullmq")["turn"]`.
 
     A line `-- use parts` in a verb is replaced by `lua/parts/parts.lua`, once.
     """

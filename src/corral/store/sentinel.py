@@ -5,7 +5,7 @@ from typing import Any
 
 from corral.errors import Away, StoreFault, StoreRefused
 from corral.store.address import Address, Node
-from corral.store.link import Fixed, Link
+from corral.store.connection import Connection, Fixed
 
 ASK_TIMEOUT_S = 1.0
 """For one of them, to connect and to answer: another may know while this one hangs."""
@@ -53,9 +53,9 @@ class Sentinels:
         host, port = node
         options = {"socket_connect_timeout": ASK_TIMEOUT_S, **self._address.sentinels}
         where = Fixed({**options, "host": host, "port": port})
-        link = Link(where, f"sentinel {host}:{port}", ASK_TIMEOUT_S)
+        connection = Connection(where, f"sentinel {host}:{port}", ASK_TIMEOUT_S)
         try:
-            answer = await link.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service)
+            answer = await connection.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service)
         finally:
-            link.hang_up()
+            connection.disconnect()
         return None if answer is None else (answer[0].decode(), int(answer[1]))

@@ -8,7 +8,7 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
 from corral.errors import Away, ClusterMoving, InvalidName, StoreFault, StoreRefused
 from corral.store.address import Address, Node
-from corral.store.link import CONNECT_TIMEOUT_S, Fixed, Link
+from corral.store.connection import CONNECT_TIMEOUT_S, Connection, Fixed
 
 KEYLESS = frozenset(
     {
@@ -158,15 +158,17 @@ class Slots:
 
     async def _ask(self, node: Node) -> Sequence[Any]:
         where = Fixed({"socket_connect_timeout": CONNECT_TIMEOUT_S, **self.options(node)})
-        link = Link(where, f"{self.shown} ({node[0]}:{node[1]})", CONNECT_TIMEOUT_S, is_alone=False)
+        connection = Connection(
+            where, f"{self.shown} ({node[0]}:{node[1]})", CONNECT_TIMEOUT_S, is_alone=False
+        )
         try:
-            answer: Sequence[Any] = await link.call("CLUSTER", "SLOTS")
+            answer: Sequence[Any] = await connection.call("CLUSTER", "SLOTS")
         except StoreRefused as refused:
             if "cluster support disabled" in str(refused):
                 raise StoreRefused(f"{refused}; it is no cluster: write redis://host:port") from None
             raise
         finally:
-            link.hang_up()
+            connection.disconnect()
         return answer
 
     def _learn(self, answer: Sequence[Any], asked: Node) -> None:

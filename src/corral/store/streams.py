@@ -7,7 +7,7 @@ from typing import Any
 from corral.core.event import Extent
 from corral.core.pages import EventColumns, EventPage, Marks
 from corral.errors import StoreFault, StoreRefused
-from corral.store.connect import Reconnect, Store
+from corral.store.client import Reconnect, Store
 from corral.store.faults import fault_of_text
 from corral.store.scripts import Scripts
 
@@ -112,7 +112,7 @@ async def follow(store: Store, stream: str, after: str) -> AsyncIterator[list[En
     position = (await extent(store, stream)).last or "0-0" if after == "$" else after
     if position == "-":
         position = "0-0"
-    line = store.line("corral:tail", BLOCK_MS / 1000)
+    line = store.blocking_connection("corral:tail", BLOCK_MS / 1000)
     reconnect, tries = Reconnect(), 0
     try:
         while True:
@@ -132,4 +132,4 @@ async def follow(store: Store, stream: str, after: str) -> AsyncIterator[list[En
                 position = entries[-1][0].decode()
                 yield entries
     finally:
-        await line.hang_up()
+        await line.disconnect()

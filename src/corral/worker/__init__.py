@@ -1,7 +1,7 @@
-"""The worker runtime: claim, execute, settle. It knows the model and the ports, never a room."""
+"""The worker runtime: claim, execute, settle. It knows the model and the ports, never a protocol."""
 
+from corral.worker.connections import Connections, OpenConnections
 from corral.worker.context import BlockingJobContext, JobContext
-from corral.worker.doors import Doors, OpenDoors
 from corral.worker.events import Happening, Listener, WorkerEvent
 from corral.worker.registry import ANY_NAME, Handler, Kind, Registry
 from corral.worker.worker import Worker, default_name
@@ -9,13 +9,13 @@ from corral.worker.worker import Worker, default_name
 __all__ = [
     "ANY_NAME",
     "BlockingJobContext",
-    "Doors",
+    "Connections",
     "Handler",
     "Happening",
     "JobContext",
     "Kind",
     "Listener",
-    "OpenDoors",
+    "OpenConnections",
     "Registry",
     "Worker",
     "WorkerEvent",

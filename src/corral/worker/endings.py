@@ -8,7 +8,7 @@ from corral.core import failure
 from corral.core.failure import Verdict
 from corral.core.outcome import Dead, Outcome, Released, Retry, RetryPolicy, Settlement, decide
 from corral.errors import JobTimeout
-from corral.observe.logs import logger
+from corral.telemetry.logs import logger
 from corral.worker.attempt import Attempt
 from corral.worker.remote import RemoteError, rebuild
 from corral.worker.results import trace_of

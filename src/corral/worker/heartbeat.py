@@ -9,10 +9,10 @@ from typing import Any
 
 from corral.core.job import Claim
 from corral.errors import StoreFault
-from corral.observe.logs import logger
-from corral.observe.metrics import QueueMetrics
+from corral.telemetry.logs import logger
+from corral.telemetry.metrics import QueueMetrics
 from corral.worker.attempt import Attempt, moment
-from corral.worker.doors import Doors, OpenDoors
+from corral.worker.connections import Connections, OpenConnections
 
 LONGEST_BEAT_S = 10.0
 """A worker says that it lives at least this often, however long its locks are."""
@@ -27,7 +27,7 @@ class Heartbeat:
 
     def __init__(
         self,
-        open_doors: OpenDoors,
+        open_connections: OpenConnections,
         held: Callable[[], list[Attempt]],
         *,
         queue: str,
@@ -36,7 +36,7 @@ class Heartbeat:
         metrics: QueueMetrics,
     ) -> None:
         self.every = min(lock_ms / 4000, LONGEST_BEAT_S)
-        self._open_doors = open_doors
+        self._open_connections = open_connections
         self._held = held
         self._clock = clock
         self._metrics = metrics
@@ -81,32 +81,32 @@ class Heartbeat:
             return
         while not self._stopping.is_set():
             try:
-                async with self._open_doors() as doors:
-                    await self._beat_on(doors)
+                async with self._open_connections() as connections:
+                    await self._beat_on(connections)
             except StoreFault as fault:
                 self._failed(self._held(), fault, 0.0)
                 await self._rest(self.every)
 
-    async def _beat_on(self, doors: Doors) -> None:
+    async def _beat_on(self, connections: Connections) -> None:
         assert self._stopping is not None
         while not self._stopping.is_set():
             began = perf_counter()
-            await self._once(doors)
+            await self._once(connections)
             await self._rest(max(self.every - (perf_counter() - began), 0.0))
         with suppress(StoreFault, TimeoutError):
-            await asyncio.wait_for(doors.reporter.beat(stopping=True), LAST_WORD_S / 2)
+            await asyncio.wait_for(connections.reporter.beat(stopping=True), LAST_WORD_S / 2)
 
     async def _rest(self, seconds: float) -> None:
         assert self._stopping is not None
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
-    async def _once(self, doors: Doors) -> None:
+    async def _once(self, connections: Connections) -> None:
         held = self._held()
         began, asked = perf_counter(), moment(self._clock)
         try:
             if held:
-                extension = await doors.broker.extend([attempt.claim for attempt in held])
+                extension = await connections.broker.extend([attempt.claim for attempt in held])
                 self._metrics.renewed(len(held), 0, perf_counter() - began)
                 lost = self._pick(held, extension.lost)
                 gone = set(map(id, lost))
@@ -115,7 +115,7 @@ class Heartbeat:
                         attempt.sure = asked
                 self._tell_cancelled(self._pick(held, extension.cancelled))
                 self._tell_lost(lost)
-            await doors.reporter.beat()
+            await connections.reporter.beat()
         except StoreFault as fault:
             self._failed(held, fault, perf_counter() - began)
         except Exception:
@@ -131,7 +131,7 @@ class Heartbeat:
             self._log.error(f"failed to extend lock for job {job_id}: {fault}", job=job_id)
 
     def _pick(self, held: Sequence[Attempt], claims: Sequence[Claim]) -> list[Attempt]:
-        """The attempts these claims belong to; rooms hand back the claims they were given."""
+        """The attempts these claims belong to; protocols hand back the claims they were given."""
         named = set(map(id, claims))
         return [attempt for attempt in held if id(attempt.claim) in named]
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from corral.core.job import Claim
 from corral.core.ports import Broker
 from corral.errors import StoreFault
-from corral.observe.logs import logger
-from corral.observe.metrics import QueueMetrics
+from corral.telemetry.logs import logger
+from corral.telemetry.metrics import QueueMetrics
 
 LAST_RUN_S = 1.0
 

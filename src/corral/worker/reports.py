@@ -2,7 +2,7 @@
 
 from structlog.typing import FilteringBoundLogger
 
-from corral.observe.metrics import QueueMetrics
+from corral.telemetry.metrics import QueueMetrics
 from corral.worker.attempt import Attempt
 from corral.worker.events import Happening, Listener, WorkerEvent
 
@@ -10,9 +10,7 @@ from corral.worker.events import Happening, Listener, WorkerEvent
 class Reports:
     """Work that was lost is never lost in silence."""
 
-    def __init__(
-        self, log: FilteringBoundLogger, metrics: QueueMetrics, listener: Listener | None
-    ) -> None:
+    def __init__(self, log: FilteringBoundLogger, metrics: QueueMetrics, listener: Listener | None) -> None:
         self.listens = listener is not None
         self.metrics = metrics
         self.log = log
@@ -28,7 +26,7 @@ class Reports:
             self.log.exception("a listener failed", about=event.kind.value)
 
     def lost(self, attempt: Attempt, why: BaseException) -> None:
-        """An attempt ended, and the room refused to write that down."""
+        """An attempt ended, and the protocol refused to write that down."""
         self.metrics.lost_work(1)
         self._report("lost work: the outcome of an attempt was refused", Happening.LOST, attempt, why)
 

@@ -26,8 +26,8 @@ MOST_CLAIMS = 500
 MOST_SLOW_CLAIMS = 32
 """A worker with slow handlers takes no more in one trip, so that its neighbours find some too."""
 SLOW_S = 0.010
-ROOM_MADE = (Why.MAXED, Why.LIMITED)
-"""Where no more could be claimed for one of these, a settlement may have made room."""
+SLOTS_FREED = (Why.MAXED, Why.LIMITED)
+"""Where no more could be claimed for one of these, a settlement may have freed a slot."""
 
 
 class Trip:
@@ -219,7 +219,7 @@ class Turns:
         if trip.want:
             self._brought, self._brought_asked = turn.claims, trip.asked
             await self._rested(turn.rest, len(turn.claims))
-        elif self._rest is not None and self._rest.why in ROOM_MADE:
+        elif self._rest is not None and self._rest.why in SLOTS_FREED:
             self._rest = None
 
     def _settled(self, trip: Trip, turn: Turn) -> None:
@@ -285,7 +285,7 @@ class Turns:
     # -- waiting ------------------------------------------------------------------------------------------
 
     def _watch_out(self) -> None:
-        """Wait for work where there is room for some and none was found."""
+        """Wait for work where a slot is free and no job was found."""
         if self._rest is None or self._waiter.rest is not None or not self._is_claiming:
             return
         if not self._is_claim_coming() and self._free() > 0:

@@ -20,9 +20,9 @@ from corral.worker.reports import Reports
 SURE = 0.9
 """The part of a lock's life in which it surely still holds, whatever the clocks drift."""
 STATE = (PendingChildren, FailedChildren, NoPendingChildren)
-"""What a room answers when the job's children stand against this settlement."""
+"""What a protocol answers when the job's children stand against this settlement."""
 GONE = (JobMissing, LockMissing, LockStolen, NotActive)
-"""What a room answers when this settlement, or another attempt's, was applied before."""
+"""What a protocol answers when this settlement, or another attempt's, was applied before."""
 
 
 class Verdicts:
@@ -47,9 +47,7 @@ class Verdicts:
         self._reports = reports
         self._ended = ended
 
-    def applied(
-        self, batch: Sequence[Attempt], verdicts: Sequence[SettleError | None]
-    ) -> Sequence[Attempt]:
+    def applied(self, batch: Sequence[Attempt], verdicts: Sequence[SettleError | None]) -> Sequence[Attempt]:
         """What was applied; the rest is reported, or gets another settlement."""
         if not any(verdicts):
             return batch

@@ -1,4 +1,4 @@
-"""Waiting for work, on the broker's blocking connection, while there is room for some."""
+"""Waiting for work, on the broker's blocking connection, while a slot is free."""
 
 import asyncio
 from collections.abc import Callable

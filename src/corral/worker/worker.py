@@ -11,9 +11,9 @@ from contextlib import AsyncExitStack
 from corral.core.outcome import RetryPolicy
 from corral.core.ports import Broker, Profile
 from corral.errors import InvalidOptions, StoreFault
-from corral.observe.logs import logger
-from corral.observe.metrics import Metrics, QueueMetrics
-from corral.worker.doors import OpenDoors
+from corral.telemetry.logs import logger
+from corral.telemetry.metrics import Metrics, QueueMetrics
+from corral.worker.connections import OpenConnections
 from corral.worker.events import Listener
 from corral.worker.executor import Executor
 from corral.worker.heartbeat import Heartbeat
@@ -39,13 +39,13 @@ def wall_clock() -> int:
 
 
 class Worker:
-    """Serves one queue of one room: claims, executes, settles.
+    """Serves one queue of one protocol: claims, executes, settles.
 
-    `open_doors` gives an async context manager that opens a Broker and a Reporter in the event loop
+    `open_connections` gives an async context manager that opens a Broker and a Reporter in the event loop
     that enters it; it is entered twice, here and in the heartbeat's thread.
     `delays(tries)` says how many seconds to wait for a server that is away; `max_tries` None: for ever.
 
-    >>> worker = Worker("mail", open_doors, registry, profile=Profile(name="w1"),
+    >>> worker = Worker("mail", open_connections, registry, profile=Profile(name="w1"),
     ...                 delays=Reconnect().delay)  # doctest: +SKIP
     >>> await worker.run()  # doctest: +SKIP
     """
@@ -53,7 +53,7 @@ class Worker:
     def __init__(
         self,
         queue: str,
-        open_doors: OpenDoors,
+        open_connections: OpenConnections,
         registry: Registry,
         *,
         profile: Profile,
@@ -73,7 +73,7 @@ class Worker:
         self.queue = queue
         self.concurrency = concurrency
         self.profile = profile
-        self._open_doors = open_doors
+        self._open_connections = open_connections
         self._registry = registry
         self._delays = delays
         self._max_tries = max_tries
@@ -93,15 +93,15 @@ class Worker:
     # -- start ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the doors and go to work; raises where the server cannot be reached the first time."""
+        """Open the connections and go to work; raises where the server cannot be reached the first time."""
         if self._turning is not None:
             raise InvalidOptions(f"the worker {self.profile.name!r} was started before; make another")
         self._killed = asyncio.Event()
         self._stopped = asyncio.Event()
         try:
-            doors = await self._stack.enter_async_context(self._open_doors())
+            connections = await self._stack.enter_async_context(self._open_connections())
             self._turns = Turns(
-                doors.broker,
+                connections.broker,
                 concurrency=self.concurrency,
                 lock_ms=self.profile.lock_ms,
                 policy=self._policy,
@@ -113,7 +113,7 @@ class Worker:
             self._executor = Executor(
                 self._registry,
                 self._policy,
-                doors.reporter,
+                connections.reporter,
                 queue=self.queue,
                 concurrency=self.concurrency,
                 clock=self._clock,
@@ -130,7 +130,7 @@ class Worker:
         except BaseException:
             await self._close()
             raise
-        self._loops = self._new_loops(doors.broker)
+        self._loops = self._new_loops(connections.broker)
         for loop in self._loops:
             loop.start()
         self._turning = asyncio.create_task(self._turns.run())
@@ -139,7 +139,7 @@ class Worker:
 
     def _new_heartbeat(self) -> Heartbeat:
         return Heartbeat(
-            self._open_doors,
+            self._open_connections,
             self._turns.listed,
             queue=self.queue,
             lock_ms=self.profile.lock_ms,
@@ -224,7 +224,7 @@ class Worker:
         try:
             await self._stack.aclose()
         except StoreFault as fault:
-            self._log.warning(f"the doors could not be closed in good order: {fault}")
+            self._log.warning(f"the connections could not be closed in good order: {fault}")
 
     # -- crash ------------------------------------------------------------------------------------------
 

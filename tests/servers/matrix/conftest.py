@@ -1,11 +1,11 @@
-"""Each kind of server in turn, and on it every room as the contract suite sees it."""
+"""Each kind of server in turn, and on it every protocol as the contract suite sees it."""
 
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from corral.store.connect import Store
-from corral.wiring import ROOMS
+from corral.protocols import PROTOCOLS
+from corral.store.client import Store
 from tests.contract.conftest import House
 from tests.servers.matrix.kinds import HERE, Kind, Served
 
@@ -35,11 +35,11 @@ def server(served: Served) -> Served:
     return served
 
 
-@pytest.fixture(params=list(ROOMS))
+@pytest.fixture(params=list(PROTOCOLS))
 async def house(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[House]:
     """In place of the contract suite's own."""
     store = Store(served.url)
-    house = House(ROOMS[request.param], store, served.namespaces.get(request.param))
+    house = House(PROTOCOLS[request.param], store, served.namespaces.get(request.param))
     if served.queue and request.param == "bullmq":
         house.queue = served.queue
     yield house

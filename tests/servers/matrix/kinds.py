@@ -27,7 +27,7 @@ class Served:
     connect: Callable[[], Any]
     """A plain client that may do everything."""
     namespaces: dict[str, str] = field(default_factory=dict)
-    """Those of rooms that cannot have their usual ones there."""
+    """Those of protocols that cannot have their usual ones there."""
     queue: str | None = None
     """What a queue is called there where the usual name will not do."""
 

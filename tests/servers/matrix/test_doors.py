@@ -9,9 +9,9 @@ from corral import Corral, EventKind, Job
 from corral.bullmq import Queue as DropInQueue
 from corral.bullmq import QueueEvents
 from corral.bullmq import Worker as DropInWorker
+from corral.protocols import PROTOCOLS
 from corral.spark.options import where
 from corral.spark.visit import Visit
-from corral.wiring import ROOMS
 from tests.gateway.serving import Gateway
 from tests.servers.matrix.kinds import Served
 from tests.support.apps import ended, working
@@ -56,7 +56,7 @@ def test_the_command_line_adds_and_lists(served: Served) -> None:
 
 
 async def test_the_gateway_takes_a_job_and_tells_its_end(served: Served) -> None:
-    app = Corral(served.url, room="streams", namespaces=served.namespaces)
+    app = Corral(served.url, protocol="streams", namespaces=served.namespaces)
 
     @app.job("embed", queue=app.queue().name)
     async def embed(job: Job) -> dict[str, Any]:
@@ -100,15 +100,15 @@ async def becomes_listed(queue: DropInQueue) -> bool:
     return True
 
 
-@pytest.mark.parametrize("room", ROOMS)
-async def test_a_visit_without_an_event_loop_reads_it(served: Served, room: str) -> None:
-    app = Corral(served.url, room=room, namespaces=served.namespaces)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_visit_without_an_event_loop_reads_it(served: Served, protocol: str) -> None:
+    app = Corral(served.url, protocol=protocol, namespaces=served.namespaces)
     queue = app.queue()
     async with app:
         await queue.add("embed", {})
-    asked = {"url": served.url, "room": room, "queue": queue.name}
-    if room in served.namespaces:
-        asked["namespace"] = served.namespaces[room]
+    asked = {"url": served.url, "protocol": protocol, "queue": queue.name}
+    if protocol in served.namespaces:
+        asked["namespace"] = served.namespaces[protocol]
 
     def look() -> tuple[list[str], int]:
         with Visit(where({**asked, "queue": "*"}), retry_s=5) as visit:

@@ -18,8 +18,8 @@ from corral.cli.demo.stage import Broken, Report, Skipped, Stage, Step
 from corral.cli.screen import Screen
 from corral.cli.session import FAILED, JsonOption, finish, remember
 from corral.errors import InvalidOptions
-from corral.observe import logs
 from corral.store.embedded import Embedded
+from corral.telemetry import logs
 
 HAS_GATEWAY = find_spec("fastapi") is not None
 STEPS: tuple[Step, ...] = (
@@ -49,7 +49,7 @@ def command(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Try it out: a private server, jobs in every room, counts at the end, and nothing left behind."""
+    """Try it out: a private server, jobs in every protocol, counts at the end, and nothing left behind."""
     where = remember(context, None, None, None, None, as_json)
     steps = [step for step in STEPS if not (without_lake and step is keep_history)]
     # the failures shown here are part of the show

@@ -1,4 +1,4 @@
-"""Films in the BridgeMQ room: routed to who fits, a tick that comes by itself, a dead letter replayed."""
+"""Films in the BridgeMQ protocol: routed to who fits, a tick that comes by itself, a dead letter replayed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -18,7 +18,7 @@ POISON = 7
 """The film that nobody can decode until the codec is there."""
 JOBS = FILMS + THUMBNAILS + 2
 """And the tick, and the dead letter's second life."""
-ROOM = "bridgemq"
+PROTOCOL = "bridgemq"
 
 
 class Studio:
@@ -68,7 +68,7 @@ class Studio:
         queue = self.films.queue
         [dead] = await queue.inspector.jobs(JobState.DEAD)
         self.has_codec = True
-        replayed = await queue.room.keeper(self.app.place(queue)).replay(1)
+        replayed = await queue.protocol.keeper(self.app.binding(queue)).replay(1)
         expect("dead letters that were replayed", replayed, [dead.id])
         await self.every_second.start()
         await self.ticked.wait()
@@ -79,9 +79,9 @@ class Studio:
 
 async def route_films(url: str, stage: Stage) -> Report:
     """Work everything off, and compare what the server has with what should be there."""
-    async with Corral(url, room=ROOM) as app:
+    async with Corral(url, protocol=PROTOCOL) as app:
         studio = Studio(app)
-        with stage.bar("films (room bridgemq)", JOBS) as show:
+        with stage.bar("films (protocol bridgemq)", JOBS) as show:
             tally = Tally(JOBS, app.clock, show)
             try:
                 async with asyncio.timeout(LONGEST_STEP_S), _at_work(studio.staff(tally)):
@@ -104,7 +104,7 @@ async def route_films(url: str, stage: Stage) -> Report:
     )
     return Report(
         title="films",
-        room=ROOM,
+        protocol=PROTOCOL,
         jobs=ended,
         completed=counts[JobState.COMPLETED],
         dead=counts[JobState.DEAD],

@@ -1,4 +1,4 @@
-"""A hundred texts in the streams room: each becomes a vector, and its handler tells how it gets on."""
+"""A hundred texts in the streams protocol: each becomes a vector, and its handler tells how it gets on."""
 
 import asyncio
 from hashlib import blake2b
@@ -17,7 +17,7 @@ async def embed_texts(url: str, stage: Stage) -> Report:
     """Embed them all, and compare what the server has with what should be there."""
     async with Corral(url) as app:
 
-        @app.job("embed", room="streams")
+        @app.job("embed", protocol="streams")
         async def embed(job: Any) -> dict[str, list[float]]:
             words = job.data["text"].split()
             await job.emit("embed.words", {"count": len(words)})
@@ -28,7 +28,7 @@ async def embed_texts(url: str, stage: Stage) -> Report:
         async def produce() -> None:
             await embed.add_many({"text": f"text number {number} of the herd"} for number in range(JOBS))
 
-        tally = await work_off(app, "embeddings (room streams)", JOBS, produce, stage, concurrency=10)
+        tally = await work_off(app, "embeddings (protocol streams)", JOBS, produce, stage, concurrency=10)
         counts = await embed.queue.inspector.counts()
         expect("texts left in the queue", counts[JobState.WAITING] + counts[JobState.ACTIVE], 0)
         done = await embed.queue.inspector.jobs(JobState.COMPLETED, count=JOBS + 1)
@@ -39,14 +39,14 @@ async def embed_texts(url: str, stage: Stage) -> Report:
         expect("events that end a job", _told(events, EventKind.COMPLETED), JOBS)
         return Report(
             title="embeddings",
-            room="streams",
+            protocol="streams",
             jobs=JOBS,
             completed=len(done),
             dead=tally.dead,
             retries=tally.retries,
             rate=tally.rate,
             p95_ms=tally.p95_ms,
-            remark=f"{len(events)} events in the streams room, {JOBS} of them in the handlers' own words",
+            remark=f"{len(events)} events in the streams protocol, {JOBS} of them in the handlers' own words",
         )
 
 

@@ -20,7 +20,7 @@ BROKEN_AFTER = 8
 
 async def jobs_by_http(url: str, stage: Stage) -> Report:
     """Ask for jobs at a gateway of our own, tail the last of them, and compare what came with what should."""
-    async with Corral(url, room="streams") as app:
+    async with Corral(url, protocol="streams") as app:
 
         @app.job("tool")
         async def use_tool(job: Any) -> dict[str, int]:
@@ -42,14 +42,16 @@ async def jobs_by_http(url: str, stage: Stage) -> Report:
                 ids = [await asyncio.to_thread(_ask, port, number) for number in range(JOBS)]
                 await asyncio.to_thread(tail.follow, ids[-1])
 
-            tally = await work_off(app, "jobs by HTTP (room streams)", JOBS, produce, stage, concurrency=10)
+            tally = await work_off(
+                app, "jobs by HTTP (protocol streams)", JOBS, produce, stage, concurrency=10
+            )
     kinds = [kind for kind, _ in tail.events]
     expect("events of the tailed job", kinds, ["queued", "running", *["event"] * len(WORDS), "done"])
     expect("events that came twice", len(tail.events) - len({event for _, event in tail.events}), 0)
     expect("times the line was broken", tail.breaks, 1)
     return Report(
         title="jobs by HTTP",
-        room="streams",
+        protocol="streams",
         jobs=JOBS,
         completed=tally.completed,
         dead=tally.dead,

@@ -1,4 +1,4 @@
-"""What `--keep` leaves running: a gateway with its page, workers in every room, and jobs that keep coming."""
+"""What `--keep` leaves running: a gateway with its page, workers in every protocol, jobs that keep coming."""
 
 import asyncio
 from random import Random
@@ -10,7 +10,7 @@ from corral.cli.demo.stage import Stage
 from corral.errors import Transient
 
 PAUSE_S = 0.1
-"""Between two jobs of each room: enough to look at, little enough to leave alone."""
+"""Between two jobs of each protocol: enough to look at, little enough to leave alone."""
 
 
 async def keep(url: str, stage: Stage) -> None:
@@ -47,13 +47,13 @@ def _install(app: Corral) -> Any:
         if chance.random() < 0.1:
             raise Transient("451 greylisted, try again later")
 
-    @app.job("embed", room="streams")
+    @app.job("embed", protocol="streams")
     async def embed(job: Any) -> dict[str, int]:
         await job.emit("embed.words", {"count": len(job.data["text"].split())})
         await asyncio.sleep(chance.uniform(0.01, 0.1))
         return {"vectors": 1}
 
-    @app.job("transcode", queue="films", room="bridgemq")
+    @app.job("transcode", queue="films", protocol="bridgemq")
     async def transcode(job: Any) -> None:
         await asyncio.sleep(chance.uniform(0.01, 0.2))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from corral.cli import sparks
 from corral.cli.demo.stage import Broken, Report, Skipped, Stage
 from corral.errors import InvalidOptions
-from corral.wiring import ROOMS
+from corral.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from corral.spark.lake.audit import Audit
@@ -38,7 +38,7 @@ class _Told:
 
 
 async def keep_history(url: str, stage: Stage) -> Report:
-    """Read every event of every room into a lake of its own, tell of every job, and look for lost ones."""
+    """Read every event of every protocol into a lake, report on every job, look for lost ones."""
     began = perf_counter()
     try:
         sparks.check_packages()
@@ -49,13 +49,13 @@ async def keep_history(url: str, stage: Stage) -> Report:
     for audit in told.audits:
         if audit.exit_code:
             found = [finding.sentence() for finding in audit.findings]
-            raise Broken("; ".join([f"room {audit.room}: {audit.sentence()}", *found]))
+            raise Broken("; ".join([f"protocol {audit.protocol}: {audit.sentence()}", *found]))
     stage.show(told.queues.titles, told.queues.rows)
     row = told.jobs
-    verdicts = "; ".join(f"{audit.room}: {audit.sentence()}" for audit in told.audits)
+    verdicts = "; ".join(f"{audit.protocol}: {audit.sentence()}" for audit in told.audits)
     return Report(
         title="lake",
-        room="all",
+        protocol="all",
         jobs=row["jobs"],
         completed=row["completed"],
         dead=row["dead"],
@@ -80,7 +80,7 @@ def _work(url: str, stage: Stage) -> _Told:
         sparks.started("local[2]", {**QUICK, "spark.local.dir": folder}) as spark,
     ):
         lake = Lake(f"{folder}/lake")
-        with sparks.bar(stage.screen, "the lake (every room)") as tell:
+        with sparks.bar(stage.screen, "the lake (every protocol)") as tell:
             ran = run(spark, lake, places, tell=tell)
         of = sf.col("outcome")
         [row] = (
@@ -102,4 +102,4 @@ def _work(url: str, stage: Stage) -> _Told:
 def _places(url: str) -> "Sequence[Where]":
     from corral.spark.options import Where
 
-    return [Where(url, room.name, room.default_namespace, "*") for room in ROOMS.values()]
+    return [Where(url, protocol.name, protocol.default_namespace, "*") for protocol in PROTOCOLS.values()]

@@ -1,4 +1,4 @@
-"""A thousand e-mails in the BullMQ room: some are refused at first, one for good."""
+"""A thousand e-mails in the BullMQ protocol: some are refused at first, one for good."""
 
 import asyncio
 from random import Random
@@ -48,7 +48,7 @@ async def send_mail(url: str, stage: Stage) -> Report:
                     await send_email.add_many(map(letter, numbers), **options)
                 await asyncio.sleep(0.01)
 
-        tally = await work_off(app, "e-mails (room bullmq)", JOBS, produce, stage, concurrency=50)
+        tally = await work_off(app, "e-mails (protocol bullmq)", JOBS, produce, stage, concurrency=50)
         inspector = send_email.queue.inspector
         counts = await inspector.counts()
         left = counts[JobState.WAITING] + counts[JobState.DELAYED] + counts[JobState.ACTIVE]
@@ -59,7 +59,7 @@ async def send_mail(url: str, stage: Stage) -> Report:
         [dead] = await inspector.jobs(JobState.DEAD)
         return Report(
             title="e-mails",
-            room="bullmq",
+            protocol="bullmq",
             jobs=JOBS,
             completed=counts[JobState.COMPLETED],
             dead=counts[JobState.DEAD],

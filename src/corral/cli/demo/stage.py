@@ -35,7 +35,7 @@ class Report:
     """How a step ended, as the server has it."""
 
     title: str
-    room: str
+    protocol: str
     jobs: int
     completed: int
     dead: int
@@ -197,7 +197,7 @@ class Stage:
         if self._screen.as_json:
             return
         if self._reports:
-            titles = ("step", "room", "jobs", "completed", "dead", "retries", "jobs/s", "p95 add to end")
+            titles = ("step", "protocol", "jobs", "completed", "dead", "retries", "jobs/s", "p95 add to end")
             self.say("")
             self._screen.table(titles, [_row(report) for report in self._reports])
             for report in self._reports:
@@ -214,7 +214,7 @@ def _row(report: Report) -> list[str]:
     counts = (report.jobs, report.completed, report.dead, report.retries)
     return [
         report.title,
-        report.room,
+        report.protocol,
         *(f"{count:,}" for count in counts),
         f"{report.rate:,.0f}",
         f"{report.p95_ms:,.0f} ms",

@@ -27,7 +27,7 @@ async def command(
     Exit 0 where nothing needs mending, 1 where something does.
     """
     findings = [
-        *await check_server(here.app, here.rooms),
+        *await check_server(here.app, here.protocols),
         *await check_queues(here),
         *check_machine(port),
     ]

@@ -4,7 +4,7 @@ import time
 
 from corral.cli.doctor.findings import Finding, fine, note, unseen, wrong
 from corral.errors import StoreRefused
-from corral.store.connect import Store
+from corral.store.client import Store
 
 NOTED_MS = 250
 APART_MS = 1000

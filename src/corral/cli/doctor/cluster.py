@@ -9,9 +9,9 @@ from corral.app import Corral
 from corral.cli.doctor.findings import Finding, fine, note, unseen, wrong
 from corral.cli.doctor.node import ask_info, check_node
 from corral.errors import StoreFault, StoreRefused
-from corral.store.connect import Store
+from corral.protocols import Protocol
+from corral.store.client import Store
 from corral.store.slots import has_tag
-from corral.wiring import Room
 
 SLOTS = 16_384
 
@@ -29,13 +29,13 @@ class Master:
         return f"{self.host}:{self.port}"
 
 
-async def check_cluster(app: Corral, rooms: Sequence[Room]) -> list[Finding]:
+async def check_cluster(app: Corral, protocols: Sequence[Protocol]) -> list[Finding]:
     """What every master says of itself and of the cluster, then what only the whole can tell."""
     masters = masters_of(await app.store().call("CLUSTER", "SLOTS"), urlsplit(app.url).hostname)
     found = [finding for master in masters for finding in await _check_master(master, app.url)]
     if not masters:  # nobody serves anything: the one that was dialled has to do
         found = await _check_one(app.store())
-    return [*found, *_replicas(masters), *_tags(app, rooms)]
+    return [*found, *_replicas(masters), *_tags(app, protocols)]
 
 
 def masters_of(slots: Sequence[Any], asked: str | None) -> list[Master]:
@@ -104,9 +104,9 @@ def _replicas(masters: Sequence[Master]) -> Iterator[Finding]:
         yield fine("nodes", f"{len(masters)} masters, each with a replica")
 
 
-def _tags(app: Corral, rooms: Sequence[Room]) -> Iterator[Finding]:
-    for room in rooms:
-        namespace = app.namespace(room)
-        if not (room.tags_queues or has_tag(namespace)):
+def _tags(app: Corral, protocols: Sequence[Protocol]) -> Iterator[Finding]:
+    for protocol in protocols:
+        namespace = app.namespace(protocol)
+        if not (protocol.tags_queues or has_tag(namespace)):
             advice = f"use a namespace with a hash tag, such as --namespace '{{{namespace or 'corral'}}}'"
-            yield note("tags", f"room {room.name!r} would spread over slots as {namespace!r}", advice)
+            yield note("tags", f"protocol {protocol.name!r} would spread over slots as {namespace!r}", advice)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from corral.cli.doctor.clock import check_clock
 from corral.cli.doctor.findings import Finding, fine, note, wrong
 from corral.errors import StoreFault
-from corral.store.connect import Store
+from corral.store.client import Store
 
 OLDEST = (6, 2)
 """The first Redis with all the commands that are used, and the first that the tests run on."""

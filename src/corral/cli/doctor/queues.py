@@ -16,17 +16,17 @@ async def check_queues(here: Here) -> list[Finding]:
     """What no job accounts for, and who waits in vain."""
     found: list[Finding] = []
     leaks: dict[tuple[str, ...], Finding] = {}
-    for room in here.rooms:
+    for protocol in here.protocols:
         try:
-            queues = await here.app.queues(room.name)
+            queues = await here.app.queues(protocol.name)
             for queue in queues:
                 found += _stuck(await look(queue))
-                for leak in await room.census(here.app.place(queue)).leaks():
+                for leak in await protocol.census(here.app.binding(queue)).leaks():
                     # where queues share their keys, each of them tells of the same
-                    whose = queue.name if room.tags_queues else ""
-                    leaks[room.name, whose, leak.kind, leak.subject] = _told(queue, leak)
+                    whose = queue.name if protocol.tags_queues else ""
+                    leaks[protocol.name, whose, leak.kind, leak.subject] = _told(queue, leak)
         except CorralError as error:
-            told = f"room {room.name!r} cannot be looked at: {error}"
+            told = f"protocol {protocol.name!r} cannot be looked at: {error}"
             found.append(wrong("queues", told, "mend what the server says, and look again"))
     named = list(leaks.values())
     found += named[:MOST_LEAKS]
@@ -42,7 +42,7 @@ def _stuck(seen: Look) -> list[Finding]:
     waiting, active = (seen.counts.get(state, 0) for state in (JobState.WAITING, JobState.ACTIVE))
     where = name_of(seen.queue)
     if waiting and seen.is_paused:
-        mend = f"corral queue resume {seen.queue.name} --room {seen.queue.room.name}"
+        mend = f"corral queue resume {seen.queue.name} --protocol {seen.queue.protocol.name}"
         return [note("queues", f"{_jobs(waiting)} in {where}, which is paused", mend)]
     if (waiting or active) and not seen.workers:
         told = f"{_jobs(waiting)}, {active:,} active, in {where}, and no worker is to be seen"
@@ -64,7 +64,7 @@ def _told(queue: Queue, leak: Leak) -> Finding:
             )
             return wrong("locks", f"job {leak.subject!a} of {where} {leak.detail}", mend)
         case "counter":
-            mend = "a worker of this room sets it right within minutes; start one"
+            mend = "a worker of this protocol sets it right within minutes; start one"
             return wrong("counters", f"the counter of {leak.subject!a} in {where} {leak.detail}", mend)
     mend = "the next sweep of a worker of this queue lets go of it; start one"
     return wrong("marks", f"{leak.subject!a} of {where} {leak.detail}", mend)

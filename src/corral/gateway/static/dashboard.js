@@ -14,7 +14,7 @@ const THEME = "corral.theme";
 const STATES = ["waiting", "delayed", "active", "completed", "dead"];
 
 const byId = (id) => document.getElementById(id);
-const queues = new Map();        // "room/queue" -> what is known of it, and its row
+const queues = new Map();        // "protocol/queue" -> what is known of it, and its row
 const deaths = [];
 let isDirty = true;
 let askedAt = 0;
@@ -36,7 +36,7 @@ async function ask(path, options = {}) {
   throw new Refused(answer.status, detail);
 }
 
-const pathOf = (one) => `/v1/queues/${encodeURIComponent(one.room)}/${encodeURIComponent(one.queue)}`;
+const pathOf = (one) => `/v1/queues/${encodeURIComponent(one.protocol)}/${encodeURIComponent(one.queue)}`;
 
 async function refresh() {
   askedAt = Date.now();
@@ -44,7 +44,7 @@ async function refresh() {
   const { queues: found } = await (await ask("/v1/queues")).json();
   const present = new Set();
   for (const view of found) {
-    const one = known(view.room, view.queue);
+    const one = known(view.protocol, view.queue);
     present.add(one.key);
     one.counts = view.counts;
     one.isPaused = view.is_paused;
@@ -100,17 +100,17 @@ async function bury(one, id) {
 
 // -- what is known ------------------------------------------------------------------------------------------
 
-function known(room, queue) {
-  const key = `${room}/${queue}`;
+function known(protocol, queue) {
+  const key = `${protocol}/${queue}`;
   if (!queues.has(key)) {
-    queues.set(key, { key, room, queue, counts: {}, isPaused: false, workers: null, row: null, seconds: new Map(),
+    queues.set(key, { key, protocol, queue, counts: {}, isPaused: false, workers: null, row: null, seconds: new Map(),
       hasDied: false, listedAt: 0, isNowhere: false });
   }
   return queues.get(key);
 }
 
 function hear(event) {
-  const one = known(event.room, event.queue);
+  const one = known(event.protocol, event.queue);
   const second = Math.floor(Date.now() / 1000);
   const bucket = one.seconds.get(second) || { added: 0, completed: 0, dead: 0 };
   if (event.kind in bucket) bucket[event.kind] += 1;
@@ -173,7 +173,7 @@ function take(text) {
   if (!text) return;
   let event;
   try { event = JSON.parse(text); } catch { return; }
-  if (typeof event?.room === "string" && typeof event.queue === "string") hear(event);
+  if (typeof event?.protocol === "string" && typeof event.queue === "string") hear(event);
 }
 
 // -- drawing ------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ function makeRow(one) {
   head.title = one.queue;
   const badge = make("span", "badge", head);
   badge.textContent = "paused";
-  make("td", "room", element).textContent = one.room;
+  make("td", "protocol", element).textContent = one.protocol;
   const cells = Object.fromEntries(
     [...STATES, "workers", "added", "done", "failed"].map((word) => [word, make("td", "number", element)]));
   const spark = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -268,7 +268,7 @@ function draw() {
   write(byId("sum-done"), rate(sum((one) => lately(one, "completed", RATE_S))));
   const dead = sum((one) => one.counts.dead || 0);
   write(byId("sum-dead"), number.format(dead), dead ? "is-bad" : "");
-  const names = new Set(all.flatMap((one) => (one.workers || []).map((name, place) => `${one.room}/${name || one.key + place}`)));
+  const names = new Set(all.flatMap((one) => (one.workers || []).map((name, place) => `${one.protocol}/${name || one.key + place}`)));
   write(byId("sum-workers"), number.format(names.size));
   drawDeaths();
 }
@@ -284,7 +284,7 @@ function drawDeaths() {
     const at = new Date(death.at || 0);
     time.textContent = death.at ? at.toLocaleTimeString([], { hour12: false }) : "";
     if (death.at) { time.dateTime = at.toISOString(); time.title = at.toLocaleString(); }
-    make("span", "foreign", item).textContent = `${death.one.queue} (${death.one.room})`;
+    make("span", "foreign", item).textContent = `${death.one.queue} (${death.one.protocol})`;
     make("span", "foreign id", item).textContent = [death.name, death.id].filter(Boolean).join(" ");
     make("span", "foreign reason", item).textContent = (death.reason || "").slice(0, 500);
     return item;

@@ -40,7 +40,7 @@ class Exit:
 class Audit:
     """What an audit found."""
 
-    room: str
+    protocol: str
     queues: tuple[str, ...]
     counts: dict[str, int]
     """Verdict -> how many lives, records, places or marks."""
@@ -98,7 +98,7 @@ def audit(
     most: int = MOST_FINDINGS,
     retry_s: float = Reading.retry_s,
 ) -> Audit:
-    """Hold a room's records against the events that `events` returns when it is called.
+    """Hold a protocol's records against the events that `events` returns when it is called.
 
     It is called after the snapshot of the records was taken, and must then reach to the present.
 
@@ -110,7 +110,7 @@ def audit(
         cut = _ends(visit, where, queues)
     snapshot = _snapshot(spark, where)
     listed = audit_places.places(spark, where, queues, retry_s).localCheckpoint()
-    history = events().where((sf.col("room") == where.room_name) & sf.col("queue").isin(queues))
+    history = events().where((sf.col("protocol") == where.protocol_name) & sf.col("queue").isin(queues))
     judged = audit_rules.judge(history, snapshot, cut, since=since, has_strangers=has_strangers)
     judged = judged.localCheckpoint()
     suspects = audit_places.odd(listed, snapshot, judged, queues).limit(audit_places.MOST_ODD)
@@ -120,13 +120,13 @@ def audit(
         *audit_places.once(audit_places.look_closer(where, asked, retry_s), queues),
         *audit_places.once(audit_places.leaks(where, queues, retry_s), queues),
     ]
-    return summed(where.room_name, queues, judged, seen, most)
+    return summed(where.protocol_name, queues, judged, seen, most)
 
 
 def audit_lake(
     spark: "SparkSession", lake: "Lake", where: Where, catch_up: Callable[[], object], **more: Any
 ) -> Audit:
-    """Hold a room's records against a lake; `catch_up` reads what the lake has not read yet."""
+    """Hold a protocol's records against a lake; `catch_up` reads what the lake has not read yet."""
 
     def events() -> "DataFrame":
         catch_up()
@@ -136,19 +136,25 @@ def audit_lake(
 
 
 def audit_server(spark: "SparkSession", where: Where, **more: Any) -> Audit:
-    """Hold a room's records against the events its server still has."""
+    """Hold a protocol's records against the events its server still has."""
     return audit(spark, where, partial(live_events, spark, where), **more)
 
 
 def summed(
-    room: str, queues: Sequence[str], judged: "DataFrame", seen: Sequence[Finding], most: int = MOST_FINDINGS
+    protocol: str,
+    queues: Sequence[str],
+    judged: "DataFrame",
+    seen: Sequence[Finding],
+    most: int = MOST_FINDINGS,
 ) -> Audit:
     """The audit that verdicts on jobs (`audit_rules.judge`) and findings besides them make."""
     counts = {row["verdict"]: row["count"] for row in judged.groupBy("verdict").count().collect()}
     bad = judged.where(sf.col("verdict").isin(*map(str, WRONG), str(Verdict.UNPROVABLE)))
     rows = bad.orderBy(sf.col("verdict") == str(Verdict.UNPROVABLE), "verdict", "queue", "job_id").limit(most)
     found = [
-        Finding(Verdict(row["verdict"]), row["room"], row["queue"], row["job_id"], row["name"], row["detail"])
+        Finding(
+            Verdict(row["verdict"]), row["protocol"], row["queue"], row["job_id"], row["name"], row["detail"]
+        )
         for row in rows.collect()
     ]
     # a record without a state shows among the records and among the places
@@ -157,12 +163,12 @@ def summed(
     for one in extra:
         counts[one.verdict] = counts.get(one.verdict, 0) + 1
     ordered = sorted([*extra, *found], key=lambda one: one.verdict is Verdict.UNPROVABLE)
-    return Audit(room, tuple(queues), counts, tuple(ordered[:most]))
+    return Audit(protocol, tuple(queues), counts, tuple(ordered[:most]))
 
 
 def live_events(spark: "SparkSession", where: Where) -> "DataFrame":
     """The events a server still has; what it has trimmed is a row of its own, as a reader's gap is."""
-    reader = spark.read.format("corral").option("url", where.url).option("room", where.room_name)
+    reader = spark.read.format("corral").option("url", where.url).option("protocol", where.protocol_name)
     reader = reader.option("namespace", where.namespace).option("queue", where.queue)
     events = reader.option("failOnDataLoss", "false").load()
     rows = []
@@ -172,7 +178,7 @@ def live_events(spark: "SparkSession", where: Where) -> "DataFrame":
             gone, before = trimmed(extent), extent.first or extent.last or BEGINNING
             if gone:
                 gap = Gap(queue, WhyGone.TRIMMED, gone, BEGINNING, before)
-                rows += [tuple(row.values()) for row in gap_batch(gap, where.room_name).to_pylist()]
+                rows += [tuple(row.values()) for row in gap_batch(gap, where.protocol_name).to_pylist()]
     # kept, because a server may have trimmed more before the second look
     return (events.unionByName(spark.createDataFrame(rows, EVENTS)) if rows else events).localCheckpoint()
 
@@ -181,14 +187,14 @@ def _snapshot(spark: "SparkSession", where: Where) -> "DataFrame":
     """The records as they are now; kept, because a second look would be at another moment."""
     return (
         feeds.snapshot(spark, where)
-        .select("room", "queue", "job_id", "name", "state", "created_at")
+        .select("protocol", "queue", "job_id", "name", "state", "created_at")
         .localCheckpoint()
     )
 
 
 def _ends(visit: Visit, where: Where, queues: Sequence[str]) -> Cut:
     ends = {queue: visit.ask(visit.events(queue).extent).last for queue in queues}
-    return {(where.room_name, queue): last for queue, last in ends.items() if last is not None}
+    return {(where.protocol_name, queue): last for queue, last in ends.items() if last is not None}
 
 
 def _gaps(history: "DataFrame", since: datetime | None) -> list[Finding]:
@@ -196,5 +202,5 @@ def _gaps(history: "DataFrame", since: datetime | None) -> list[Finding]:
     for row in audit_rules.gaps(history, since).collect():
         told = msgspec.json.decode(row["data"], type=dict[str, Any])
         gap = Gap(row["queue"], WhyGone(told["why"]), told["missing"], told["after"], told["before"])
-        found.append(Finding(Verdict.UNPROVABLE, row["room"], row["queue"], None, None, gap.sentence()))
+        found.append(Finding(Verdict.UNPROVABLE, row["protocol"], row["queue"], None, None, gap.sentence()))
     return found

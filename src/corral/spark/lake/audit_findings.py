@@ -38,7 +38,7 @@ class Finding:
     """One thing that is wrong, or that cannot be proved."""
 
     verdict: Verdict
-    room: str
+    protocol: str
     queue: str
     job_id: str | None
     """The job, or what else it is about (a counter's name); None for a gap in a log."""

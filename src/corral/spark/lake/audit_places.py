@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as sf
 
-from corral.core.bulk import Leak, Wanted, Whereabouts
+from corral.core.bulk import Leak, Location, Wanted
 from corral.core.job import Job
 from corral.spark.lake.audit_findings import Finding, Verdict
 from corral.spark.lake.audit_rules import LIVING, QUEUE
@@ -19,16 +19,16 @@ from corral.spark.visit import Visit
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PLACES = "room string, queue string, place string, job_id string"
+PLACES = "protocol string, queue string, place string, job_id string"
 ENDED_PLACE = "completed"
-"""A room may keep an id here for a while after its record has expired."""
+"""A protocol may keep an id here for a while after its record has expired."""
 LOOKED_AT_TOGETHER = 500
 MOST_ODD = 2000
 """So many ids that look odd are looked at closely; each costs the server a walk along its lists."""
 
 
 def places(spark: "SparkSession", where: Where, queues: Sequence[str], retry_s: float) -> "DataFrame":
-    """Every place that lists a job: room, queue, place, job_id. Read on executors, a task a queue."""
+    """Every place that lists a job: protocol, queue, place, job_id. Read on executors, a task a queue."""
     asked = spark.createDataFrame([(queue,) for queue in queues], "queue string")
     return asked.repartition(max(len(queues), 1), "queue").mapInArrow(
         partial(_listed, where, retry_s), PLACES
@@ -78,7 +78,7 @@ def look_closer(where: Where, suspects: Sequence[tuple[str, str]], retry_s: floa
                 first = _oddities(visit, queue, ids[start : start + LOOKED_AT_TOGETHER])
                 again = _oddities(visit, queue, list(first)) if first else {}
                 found += [
-                    Finding(verdict, where.room_name, queue, job_id, None, detail)
+                    Finding(verdict, where.protocol_name, queue, job_id, None, detail)
                     for job_id, (verdict, detail) in again.items()
                     if first[job_id] == (verdict, detail)
                 ]
@@ -93,7 +93,7 @@ def leaks(where: Where, queues: Sequence[str], retry_s: float) -> list[Finding]:
             first = _leaks(visit, queue)
             stayed = [leak for leak in _leaks(visit, queue) if leak in first] if first else []
             found += [
-                Finding(Verdict.LEAKED, where.room_name, queue, leak.subject, None, _told(leak))
+                Finding(Verdict.LEAKED, where.protocol_name, queue, leak.subject, None, _told(leak))
                 for leak in stayed
             ]
     return found
@@ -121,13 +121,13 @@ def _told(leak: Leak) -> str:
 def _oddities(visit: Visit, queue: str, ids: Sequence[str]) -> dict[str, tuple[Verdict, str]]:
     """Job id -> what is wrong with where it is at this moment."""
     census = visit.census(queue)
-    found = visit.ask(partial(census.whereabouts, ids))
+    found = visit.ask(partial(census.locate, ids))
     records = {job.id: job for job in visit.ask(partial(census.read, ids, Wanted()))}
     looks = {about.id: _oddity(about, records.get(about.id)) for about in found}
     return {job_id: look for job_id, look in looks.items() if look is not None}
 
 
-def _oddity(about: Whereabouts, record: Job | None) -> tuple[Verdict, str] | None:
+def _oddity(about: Location, record: Job | None) -> tuple[Verdict, str] | None:
     spots = " and ".join(repr(place) for place in about.places)
     if len(about.places) > 1:
         return Verdict.DOUBLED, f"is listed in {spots} at once"
@@ -148,18 +148,18 @@ def _listed(where: Where, retry_s: float, batches: Iterator[pa.RecordBatch]) -> 
                 census, cursor = visit.census(queue), "0"
                 while True:
                     found, cursor = visit.ask(partial(census.listed, cursor))
-                    yield _batch(where.room_name, queue, found)
+                    yield _batch(where.protocol_name, queue, found)
                     if cursor == "0":
                         break
 
 
-def _batch(room: str, queue: str, found: Sequence[tuple[str, str]]) -> pa.RecordBatch:
+def _batch(protocol: str, queue: str, found: Sequence[tuple[str, str]]) -> pa.RecordBatch:
     texts = [
-        [room] * len(found),
+        [protocol] * len(found),
         [queue] * len(found),
         [place for place, _ in found],
         # a stranger's bytes that are no UTF-8
         [job_id.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for _, job_id in found],
     ]
-    names = ["room", "queue", "place", "job_id"]
+    names = ["protocol", "queue", "place", "job_id"]
     return pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in texts], names=names)

@@ -17,15 +17,15 @@ from corral.spark.lake import silver
 from corral.spark.lake.audit_findings import Verdict
 from corral.spark.schema import GAP
 
-QUEUE = ("room", "queue")
+QUEUE = ("protocol", "queue")
 LIVING = (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE)
 SCHEDULED = "repeat:"
-"""What the ids of scheduled jobs begin with, where a room has such."""
+"""What the ids of scheduled jobs begin with, where a protocol has such."""
 CLEANED = "cleaned"
-"""A room's word for a sweep that deleted jobs by their age; it says how many, and not which."""
+"""A protocol's word for a sweep that deleted jobs by their age; it says how many, and not which."""
 
 Cut = Mapping[tuple[str, str], str]
-"""(room, queue) -> the id of the last event before the snapshot; a queue without one had no events yet."""
+"""(protocol, queue) -> the id of the last event before the snapshot; no entry: no events yet."""
 
 
 def judge(
@@ -36,10 +36,10 @@ def judge(
     since: datetime | None = None,
     has_strangers: bool = False,
 ) -> DataFrame:
-    """One row a life: room, queue, job_id, life, name, verdict, detail.
+    """One row a life: protocol, queue, job_id, life, name, verdict, detail.
 
     `since` leaves out jobs that were added before; with `has_strangers` a record without events is right,
-    because some clients of the room write none.
+    because some clients of the protocol write none.
 
     >>> judge(events, snapshot, {("bullmq", "mail"): "1700000000000-0"}).show()         # doctest: +SKIP
     """
@@ -138,10 +138,10 @@ def _gap_until() -> Column:
 
 def _cuts(events: DataFrame, cut: Cut) -> DataFrame:
     rows = []
-    for (room, queue), event_id in sorted(cut.items()):
+    for (protocol, queue), event_id in sorted(cut.items()):
         milliseconds, _, sequence = event_id.partition("-")
-        rows.append((room, queue, milliseconds, sequence or "0"))
-    texts = events.sparkSession.createDataFrame(rows, "room string, queue string, ms string, seq string")
+        rows.append((protocol, queue, milliseconds, sequence or "0"))
+    texts = events.sparkSession.createDataFrame(rows, "protocol string, queue string, ms string, seq string")
     key = sf.struct(sf.col("ms").cast("long"), sf.col("seq").cast("decimal(20,0)"))
     return sf.broadcast(texts.select(*QUEUE, key.alias("cut")))
 

@@ -66,7 +66,7 @@ def synthetic(jobs: "DataFrame") -> "DataFrame":
     )
     events = jobs.select("*", sf.explode(sf.filter(told, lambda one: one.isNotNull())).alias("told"))
     return events.select(
-        "room", "queue", "told.event_id", "told.ts", "told.event", "job_id", "name",
+        "protocol", "queue", "told.event_id", "told.ts", "told.event", "job_id", "name",
         sf.lit(None).cast("int").alias("attempt"), sf.lit(None).cast("string").alias("previous"),
         sf.when(sf.col("told.event") != EventKind.ADDED, sf.col("worker")).alias("worker"),
         "told.data", sf.to_date("told.ts").alias("date"),

@@ -170,8 +170,8 @@ def standing(lake: Lake) -> dict[str, Any]:
 
 def missing(spark: "SparkSession", lake: Lake) -> list[dict[str, Any]]:
     """The gaps of bronze: queue, why, and how many events were gone (None where nobody knows)."""
-    rows = lake.bronze(spark).where(sf.col("event") == GAP).select("room", "queue", "data").collect()
-    return [{"room": row["room"], "queue": row["queue"], **orjson.loads(row["data"])} for row in rows]
+    rows = lake.bronze(spark).where(sf.col("event") == GAP).select("protocol", "queue", "data").collect()
+    return [{"protocol": row["protocol"], "queue": row["queue"], **orjson.loads(row["data"])} for row in rows]
 
 
 # -- Spark's own notes --------------------------------------------------------------------------------------

@@ -130,10 +130,10 @@ def side_of_server(spark: "SparkSession", where: Where, label: str | None = None
     return Side(name, live_events(spark, where), feeds.snapshot(spark, where).localCheckpoint())
 
 
-def side_of_lake(spark: "SparkSession", lake: "Lake", queue: str, room: str | None = None) -> Side:
+def side_of_lake(spark: "SparkSession", lake: "Lake", queue: str, protocol: str | None = None) -> Side:
     """A side as a lake remembers it; there are no records in a lake."""
     events = lake.bronze(spark).where(sf.col("queue") == queue)
-    return Side(queue, events if room is None else events.where(sf.col("room") == room))
+    return Side(queue, events if protocol is None else events.where(sf.col("protocol") == protocol))
 
 
 def compare_servers(spark: "SparkSession", a: Where, b: Where, **more: Any) -> Comparison:

@@ -1,4 +1,4 @@
-"""What flows into a lake: a room's events as they come, and a snapshot of its jobs."""
+"""What flows into a lake: a protocol's events as they come, and a snapshot of its jobs."""
 
 import json
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ BATCH_EVENTS = 1_000_000
 
 
 def source_name(where: Where) -> str:
-    """The room and namespace as the name of a folder; queues may join and leave.
+    """The protocol and namespace as the name of a folder; queues may join and leave.
 
     >>> source_name(Where("redis://localhost", "bullmq", "bull", "mail"))
     'bullmq-535a5307'
     """
-    named = json.dumps([where.room_name, where.namespace]).encode()
-    return f"{where.room_name}-{sha256(named).hexdigest()[:8]}"
+    named = json.dumps([where.protocol_name, where.namespace]).encode()
+    return f"{where.protocol_name}-{sha256(named).hexdigest()[:8]}"
 
 
 def events_as_they_come(
@@ -42,7 +42,7 @@ def snapshot(spark: "SparkSession", where: Where) -> "DataFrame":
 def _named(where: Where) -> dict[str, str]:
     return {
         "url": where.url,
-        "room": where.room_name,
+        "protocol": where.protocol_name,
         "namespace": where.namespace,
         "queue": where.queue,
     }

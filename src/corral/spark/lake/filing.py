@@ -1,4 +1,4 @@
-"""Filing: the query that brings a room's events into bronze, once to the present or for good."""
+"""Filing: the query that brings a protocol's events into bronze, once to the present or for good."""
 
 import re
 import shutil
@@ -164,7 +164,11 @@ def prepare(lake: Lake, places: Sequence[Where]) -> None:
     lake.work.mkdir(parents=True)
     before: dict[str, Any] = lake.settings().get("sources", {})
     sources = before | {
-        source_name(where): {"room": where.room_name, "namespace": where.namespace, "queue": where.queue}
+        source_name(where): {
+            "protocol": where.protocol_name,
+            "namespace": where.namespace,
+            "queue": where.queue,
+        }
         for where in places
     }
     if sources != before:

@@ -3,14 +3,14 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-MINUTE = ("room", "queue", "minute")
+MINUTE = ("protocol", "queue", "minute")
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def minutes(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """One row a queue and minute: how much was added and ended, how well, and how long it took."""
     ended = attempts.where(sf.col("ended_at").isNotNull())
-    worked = ended.groupBy("room", "queue", _minute("ended_at")).agg(
+    worked = ended.groupBy("protocol", "queue", _minute("ended_at")).agg(
         sf.count("*").alias("ended"),
         _count("completed").alias("completed"),
         _count("dead").alias("dead"),
@@ -22,7 +22,7 @@ def minutes(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     )
     added = (
         jobs.where(sf.col("added_at").isNotNull())
-        .groupBy("room", "queue", _minute("added_at"))
+        .groupBy("protocol", "queue", _minute("added_at"))
         .agg(sf.count("*").alias("added"))
     )
     both = worked.join(added, list(MINUTE), "full_outer").fillna(

@@ -101,7 +101,12 @@ def _queue(series: Series) -> list[str]:
         ("Ran, from claimed to its end", _bands(moments, points, "ran", series.step_minutes)),
     ]
     drawn = [f"<div><h3>{text(title)}</h3>{svg}</div>" for title, svg in charts]
-    return [f"<h2>{text(series.queue)} ({text(series.room)})</h2>", '<div class="charts">', *drawn, "</div>"]
+    return [
+        f"<h2>{text(series.queue)} ({text(series.protocol)})</h2>",
+        '<div class="charts">',
+        *drawn,
+        "</div>",
+    ]
 
 
 def _bands(moments: Sequence[datetime], points: Sequence[Point], what: str, step: int) -> str:

@@ -49,7 +49,7 @@ class Point:
 class Series:
     """One queue along the time."""
 
-    room: str
+    protocol: str
     queue: str
     step_minutes: int
     points: tuple[Point, ...]
@@ -98,10 +98,10 @@ def report(
     ended = _between(attempts, sf.coalesce("ended_at", "started_at"), since, until)
     told = _between(minutes, sf.col("minute"), since, until)
     born = _between(jobs, sf.coalesce("added_at", "first_at"), since, until)
-    sums = {(row["room"], row["queue"]): row for row in report_rules.queues(told).collect()}
-    times = {(row["room"], row["queue"]): row for row in report_rules.times(ended, []).collect()}
-    named = report_rules.times(ended, ["name"]).orderBy("room", "queue", sf.desc("ended")).collect()
-    alive = {(row["room"], row["queue"]): row["alive"] for row in report_rules.alive(born).collect()}
+    sums = {(row["protocol"], row["queue"]): row for row in report_rules.queues(told).collect()}
+    times = {(row["protocol"], row["queue"]): row for row in report_rules.times(ended, []).collect()}
+    named = report_rules.times(ended, ["name"]).orderBy("protocol", "queue", sf.desc("ended")).collect()
+    alive = {(row["protocol"], row["queue"]): row["alive"] for row in report_rules.alive(born).collect()}
     spread = report_rules.span(told).collect()
     series = _series(ended, told, spread)
     failures = report_rules.reasons(ended).limit(most).collect()
@@ -114,7 +114,7 @@ def report(
         names=_name_table(named[: most * 5]),
         failures=_failure_table(failures),
         slowest=_slowest_table(slowest),
-        alerts=_alerts(times, {(s.room, s.queue): s for s in series}),
+        alerts=_alerts(times, {(s.protocol, s.queue): s for s in series}),
         series=tuple(series),
         reasons=_reasons_of_all(failures),
     )
@@ -157,12 +157,12 @@ def spelled(milliseconds: float | None) -> str:
 
 def _queue_table(rows: Sequence[tuple[tuple[str, str], Any, Any, int]]) -> Table:
     told = []
-    for (room, queue), sums, times, alive in rows:
+    for (protocol, queue), sums, times, alive in rows:
         counts = [str(sums[name]) if sums else "0" for name in report_rules.COUNTS]
         rates = [_percent(times[name]) if times else "" for name in ("failure_rate", "stalled_share")]
         peak = f"{sums['peak']}/min" if sums else ""
-        told.append((room, queue, *counts, str(alive), *rates, peak, *_times(times)))
-    titles = ("room", "queue", *report_rules.COUNTS, "alive", "failed", "stalling", "peak", *_TIMES)
+        told.append((protocol, queue, *counts, str(alive), *rates, peak, *_times(times)))
+    titles = ("protocol", "queue", *report_rules.COUNTS, "alive", "failed", "stalling", "peak", *_TIMES)
     return Table("Queues", titles, tuple(told))
 
 
@@ -172,7 +172,7 @@ _TIMES = ("waited p50", "waited p95", "waited p99", "ran p50", "ran p95", "ran p
 def _name_table(rows: Sequence[Any]) -> Table:
     told = tuple(
         (
-            row["room"],
+            row["protocol"],
             row["queue"],
             row["name"] or "",
             str(row["ended"]),
@@ -182,7 +182,9 @@ def _name_table(rows: Sequence[Any]) -> Table:
         )
         for row in rows
     )
-    return Table("Jobs by name", ("room", "queue", "name", "attempts", "failed", "retried", *_TIMES), told)
+    return Table(
+        "Jobs by name", ("protocol", "queue", "name", "attempts", "failed", "retried", *_TIMES), told
+    )
 
 
 def _failure_table(rows: Sequence[Any]) -> Table:
@@ -244,28 +246,28 @@ def _series(ended: "DataFrame", minutes: "DataFrame", spread: Sequence[Any]) -> 
         return []
     step = report_rules.step_minutes(spread[0]["first"], spread[0]["last"])
     found: dict[tuple[str, str], list[Point]] = {}
-    for row in report_rules.along(ended, minutes, step).orderBy("room", "queue", "at").collect():
+    for row in report_rules.along(ended, minutes, step).orderBy("protocol", "queue", "at").collect():
         waited = (row["waited_p50"], row["waited_p95"], row["waited_p99"])
         ran = (row["ran_p50"], row["ran_p95"], row["ran_p99"])
         counts = {name: row[name] or 0 for name in ("added", "completed", "dead", "retries", "stalled")}
         point = Point(utc(row["at"]), **counts, waited=waited, ran=ran)
-        found.setdefault((row["room"], row["queue"]), []).append(point)
-    return [Series(room, queue, step, tuple(points)) for (room, queue), points in found.items()]
+        found.setdefault((row["protocol"], row["queue"]), []).append(point)
+    return [Series(protocol, queue, step, tuple(points)) for (protocol, queue), points in found.items()]
 
 
 def _alerts(times: dict[tuple[str, str], Any], series: dict[tuple[str, str], Series]) -> tuple[str, ...]:
     told = []
-    for (room, queue), row in sorted(times.items()):
+    for (protocol, queue), row in sorted(times.items()):
         share = row["stalled_share"] or 0.0
-        bad = [point for point in _points(series.get((room, queue))) if _is_stalling(point)]
+        bad = [point for point in _points(series.get((protocol, queue))) if _is_stalling(point)]
         if share > STALLED_ALERT:
             told.append(
-                f"queue {queue!r} of {room}: {share * 100:.1f} % of its attempts stalled (their workers died "
+                f"queue {queue!r} of {protocol}: {share * 100:.1f} % of its attempts stalled (workers died "
                 f"or lost their locks; more than {STALLED_ALERT * 100:.0f} % is an alarm)"
             )
         elif bad:
             told.append(
-                f"queue {queue!r} of {room}: more than {STALLED_ALERT * 100:.0f} % of the attempts stalled "
+                f"queue {queue!r} of {protocol}: more than {STALLED_ALERT * 100:.0f} % of attempts stalled "
                 f"around {_moment(bad[0].at)}"
                 + (f" and at {len(bad) - 1} other times" if len(bad) > 1 else "")
             )

@@ -8,7 +8,7 @@ from pyspark.sql import functions as sf
 
 from corral.spark.lake.gold import QUANTILES
 
-QUEUE = ("room", "queue")
+QUEUE = ("protocol", "queue")
 COUNTS = ("added", "completed", "dead", "cancelled", "retries", "stalled")
 MOST_POINTS = 120
 LONGEST_REASON = 200

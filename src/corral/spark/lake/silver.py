@@ -6,13 +6,13 @@ from pyspark.sql import functions as sf
 from corral.core.event import EventKind
 from corral.spark.schema import GAP
 
-JOB = ("room", "queue", "job_id")
+JOB = ("protocol", "queue", "job_id")
 LIFE = (*JOB, "life")
 """An id that is added again after its job is gone begins another life."""
 
 ENDS = (EventKind.COMPLETED, EventKind.DEAD, EventKind.CANCELLED)
 REMOVED = ("removed", "expired")
-"""Words of rooms for a job that went without an end of its own."""
+"""Words of protocols for a job that went without an end of its own."""
 CLAIMABLE = (EventKind.ADDED, EventKind.WAITING, EventKind.RETRY, EventKind.STALLED)
 """After these a job waits for a worker."""
 OPENING = (EventKind.WAITING, EventKind.DELAYED, EventKind.ACTIVE, EventKind.RETRY, EventKind.STALLED)
@@ -49,7 +49,7 @@ def attempts(events: DataFrame) -> DataFrame:
         .withColumn("_name", sf.first("name", True).over(Window.partitionBy(*LIFE)))
         .withColumn("_next", sf.lead("event").over(in_life))
     )
-    # a room that tells of a retry just before it tells of the stall means the stall
+    # a protocol that tells of a retry just before it tells of the stall means the stall
     closes = _is(CLOSING) & ~((sf.col("event") == EventKind.RETRY) & _eq("_next", EventKind.STALLED))
     ends = sf.struct("place", "ts", "event", "data", "worker")
     grouped = told.where(sf.col("_attempt") > 0).groupBy(*LIFE, sf.col("_attempt").alias("attempt"))
@@ -123,7 +123,7 @@ def jobs(events: DataFrame) -> DataFrame:
 
 
 def reason(data: Column) -> Column:
-    """Why an attempt failed, in whichever words the room says so."""
+    """Why an attempt failed, in whichever words the protocol says so."""
     return sf.coalesce(
         sf.get_json_object(data, "$.failedReason"),
         sf.get_json_object(data, "$.reason"),
@@ -134,7 +134,7 @@ def reason(data: Column) -> Column:
 
 
 def _outcome(event: Column) -> Column:
-    # given back or postponed: the room tells only where the job went
+    # given back or postponed: the protocol tells only where the job went
     went_back = event.isin(EventKind.WAITING, EventKind.DELAYED)
     return sf.when(event.isNull(), "running").when(went_back, "released").otherwise(event)
 

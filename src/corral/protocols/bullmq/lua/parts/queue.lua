@@ -1,0 +1,89 @@
+-- The fixed keys every verb of this protocol declares, in one order (keys.fixed), and words all verbs share.
+--
+--   wait, paused   LIST   ids, next to run at the right end      completed, failed  ZSET  id by finish ms
+--   prioritized    ZSET   id by priority * 2^32 + pc             stalled            SET   suspects of the last sweep
+--   delayed        ZSET   id by due ms * 4096 + n                marker             ZSET  "0" wake now, "1" wake at ms
+--   active         LIST   ids, last claimed at the left end      events             STREAM
+--   repeat         ZSET   scheduler id by next ms                waiting-children   ZSET  id by ms
+--   <id>           HASH   the job            <id>:lock  STRING receipt            <id>:logs  LIST
+--   de:<text>      STRING the job that stands for this text      repeat:<scheduler id>      HASH
+local call = redis.call
+local WAIT, PAUSED, PRIORITIZED, DELAYED, ACTIVE, COMPLETED, FAILED, STALLED, STALLED_CHECK,
+      LIMITER, META, ID, MARKER, EVENTS, PRIORITY_COUNTER, CANCELLING, WAITING_CHILDREN,
+      REPEAT = unpack(KEYS, 1, 18)
+local PREFIX = string.sub(META, 1, -5)
+local FIXED = 18
+
+-- What meta says of the queue: where new work goes, and whether a waiting worker may be woken.
+local function queue_state()
+  local row = call("HMGET", META, "paused", "concurrency", "max", "duration", "opts.maxLenEvents")
+  local state = {
+    paused = row[1] ~= false,
+    concurrency = tonumber(row[2]),
+    max = tonumber(row[3]),
+    duration = tonumber(row[4]),
+    kept_events = row[5],
+  }
+  state.target = state.paused and PAUSED or WAIT
+  state.active, state.meta = ACTIVE, META
+  state.leaving = 0 -- settled jobs that are still listed as active
+  return state
+end
+
+-- Is the queue paused, or as busy as it may be?
+local function is_blocked(state)
+  if state.paused then return true end
+  return state.concurrency ~= nil and call("LLEN", state.active) - state.leaving >= state.concurrency
+end
+
+-- How many events are kept; the default is written down, as every client of this contract does.
+local function kept_events(state)
+  if not state.kept_events then
+    state.kept_events = "10000"
+    call("HSET", state.meta, "opts.maxLenEvents", state.kept_events)
+  end
+  return state.kept_events
+end
+
+-- Use a long list in bounded pieces: a command takes only so many arguments.
+local function in_chunks(list, size, use)
+  for from = 1, #list, size do use(from, math.min(from + size - 1, #list)) end
+end
+
+local function wake(blocked)
+  if not blocked then call("ZADD", MARKER, 0, "0") end
+end
+
+-- Wake a worker when the earliest delayed job is due.
+local function wake_when_due()
+  local first = call("ZRANGE", DELAYED, 0, 0, "WITHSCORES")
+  if first[2] then call("ZADD", MARKER, tonumber(first[2]) / 4096, "1") end
+end
+
+local function next_due()
+  local first = call("ZRANGE", DELAYED, 0, 0, "WITHSCORES")
+  return first[2] and math.floor(tonumber(first[2]) / 4096) or 0
+end
+
+-- A place among the delayed: after those of the same millisecond, as far as 12 bits reach.
+local function delayed_score(due)
+  local lowest, highest = due * 4096, due * 4096 + 4095
+  local last = call("ZREVRANGEBYSCORE", DELAYED, highest, lowest, "WITHSCORES", "LIMIT", 0, 1)
+  if last[2] then return math.min(tonumber(last[2]) + 1, highest) end
+  return lowest
+end
+
+local function delay_job(id, due)
+  call("ZADD", DELAYED, delayed_score(due), id)
+  call("XADD", EVENTS, "*", "event", "delayed", "jobId", id, "delay", due)
+  wake_when_due()
+end
+
+local function priority_score(priority)
+  return priority * 4294967296 + call("INCR", PRIORITY_COUNTER) % 4294967296
+end
+
+local function remove_keys(job)
+  return call("DEL", job, job .. ":logs", job .. ":dependencies", job .. ":processed",
+              job .. ":failed", job .. ":unsuccessful")
+end

@@ -1,0 +1,13 @@
+-- restore_marker: set the marker again where a wake-up was taken and not used.
+-- KEYS     keys.fixed
+-- Returns  1
+-- use queue
+local state = queue_state()
+if not is_blocked(state) then
+  if call("LLEN", WAIT) > 0 or call("ZCARD", PRIORITIZED) > 0 then
+    wake(false)
+  else
+    wake_when_due()
+  end
+end
+return 1

@@ -1,0 +1,82 @@
+"""Key names of the streams protocol: the contract's as it spells them, Corral's own beside them."""
+
+import re
+from collections.abc import Iterable
+
+from corral.errors import InvalidName
+
+QUEUE = "jobs"
+
+_NAMESPACE = re.compile(r"[A-Za-z0-9_.:{}-]{1,100}")
+
+
+class Keys:
+    """The keys of one namespace; the empty one leaves the contract's names as they are.
+
+    >>> Keys("", "jobs").stream, Keys("{shop}", "jobs").stream
+    ('jobs:stream', '{shop}:jobs:stream')
+    """
+
+    def __init__(self, namespace: str, queue: str) -> None:
+        _check(namespace, queue)
+        self._prefix = f"{namespace}:" if namespace else ""
+        self.stream = self._prefix + "jobs:stream"
+        """The queue."""
+        self.events = self._prefix + "jobs:events"
+        """Added: every event our own parts write, trimmed."""
+        self.workers = self._prefix + "jobs:workers"
+        """Added: our own consumers, when each was last seen, and how long its lock is."""
+        self.job_prefix = self._prefix + "job:"
+
+    def trip(self, broker: str) -> str:
+        """Added: what a broker's latest claim took, in case its answer is lost."""
+        return f"{self._prefix}jobs:trip:{broker}"
+
+    def ledger(self, name: str) -> str:
+        """Added: what one write of many jobs has submitted already."""
+        return f"{self._prefix}jobs:ledger:{name}"
+
+    def job(self, job_id: str) -> str:
+        """The hash of one job."""
+        return self.job_prefix + job_id
+
+    def job_events(self, job_id: str) -> str:
+        """The story of one job."""
+        return f"{self.job_prefix}{job_id}:events"
+
+    def deliveries(self, job_id: str) -> str:
+        """Added: how often a job was delivered in vain before it got its present queue entry."""
+        return f"{self.job_prefix}{job_id}:deliveries"
+
+    def idempotency(self, key: str) -> str:
+        """The job id that an idempotency key stands for."""
+        return f"{self._prefix}idempotency:{key}"
+
+    def fingerprint(self, key: str) -> str:
+        """Added: what was asked for under that key."""
+        return f"{self._prefix}idempotency-fingerprint:{key}"
+
+    def share(self, client: str) -> str:
+        """Added: when a client of the gateway may ask for as many new jobs as ever."""
+        return f"{self._prefix}jobs:share:{client}"
+
+    def of_jobs(self, job_ids: Iterable[str]) -> list[str]:
+        """Every key of these jobs, for a script to declare."""
+        return [name(job_id) for job_id in job_ids for name in (self.job, self.job_events, self.deliveries)]
+
+    def connection_name(self, worker: str) -> str:
+        """What a worker's waiting connection is called; a connection's name has no spaces."""
+        return "corral:streams:" + re.sub(r"[^!-~]", "_", worker)
+
+
+def _check(namespace: str, queue: str) -> None:
+    if queue != QUEUE:
+        raise InvalidName(
+            f"protocol 'streams' has one queue, {QUEUE!r}; {queue!r} is not there: "
+            f"leave the queue out, or use another protocol"
+        )
+    if namespace and (not _NAMESPACE.fullmatch(namespace) or namespace.endswith(":")):
+        raise InvalidName(
+            f"namespace {namespace!r} does not fit; use letters, digits, '-', '_', '.', ':' inside, "
+            f"and braces around a hash tag as in '{{shop}}', or leave it empty"
+        )

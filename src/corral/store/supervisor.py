@@ -1,0 +1,321 @@
+"""Keeps one embedded server up for as long as anyone holds a connection here, and no longer.
+
+Owners run this file as a process of its own, with the standard library alone, so that it is up in
+milliseconds. The protocol: whoever connects is an owner, is sent one line of JSON (`url`, or `error`)
+once the server answers, and stops being one when the connection closes, as it does even after SIGKILL.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+SUPERVISOR_SOCKET = "supervisor.sock"
+SERVER_SOCKET = "server.sock"
+PLACE = "supervisor.json"
+LOG = "server.log"
+LOCK = "supervisor.lock"
+
+LONGEST_SOCKET_PATH = 100
+"""Linux takes 107 bytes, macOS 103."""
+TICK_S = 0.01
+EVICT_AFTER_S = 1.0
+LOCK_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 10.0
+
+
+class KeepError(Exception):
+    """The server cannot be kept; the text goes to every owner."""
+
+
+class Supervisor:
+    """One folder, its server, and the owners' connections."""
+
+    def __init__(self, folder: Path, binary: str, first: socket.socket, temporary: bool) -> None:
+        self.folder = folder
+        self.binary = binary
+        self.temporary = temporary
+        self.owners = [first]
+        self.sockets = folder
+        self.listener: socket.socket | None = None
+        self.server: subprocess.Popen[bytes] | None = None
+        self.lock: int | None = None
+        self.is_ready = False
+        self.leaving: list[socket.socket] = []
+        self.bell, self._bell_rope = socket.socketpair()
+
+    def run(self) -> None:
+        """Return when the last owner has gone and the server with it."""
+        problem = None
+        try:
+            self._take_folder()
+            self._listen()
+            self._hang_bell()
+            self._start_server()
+            while self.owners:
+                self._once()
+        except (KeepError, OSError) as error:
+            problem = str(error)
+        finally:
+            self._leave()
+        self._tell({"error": problem})
+
+    def _take_folder(self) -> None:
+        """Wait until no other supervisor, and no server one has left behind, uses the folder."""
+        self.lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        began = time.monotonic()
+        while not _locked(self.lock):
+            waited = time.monotonic() - began
+            if waited > LOCK_TIMEOUT_S:
+                raise KeepError(f"another server still uses {self.folder}, and does not end")
+            if waited > EVICT_AFTER_S:
+                self._evict()
+            time.sleep(TICK_S)
+        _forget(self.folder, sockets_of(self.folder) or self.folder)
+        (self.folder / LOG).write_bytes(b"")
+
+    def _evict(self) -> None:
+        """Ask the server of a supervisor that was killed to end; where the kernel did not do that."""
+        sockets = sockets_of(self.folder)
+        if sockets is None or _is_listening(sockets / SUPERVISOR_SOCKET):
+            return
+        with suppress(OSError), dial(sockets / SERVER_SOCKET) as connection:
+            connection.sendall(b"SHUTDOWN NOSAVE\r\n")
+
+    def _listen(self) -> None:
+        try:
+            if len(os.fsencode(self.folder / SUPERVISOR_SOCKET)) > LONGEST_SOCKET_PATH:
+                raise OSError("path too long for a socket")
+            self.listener = _listening(self.folder / SUPERVISOR_SOCKET)
+        except OSError:
+            # too long a path, or a file system without sockets: a short private folder serves as well
+            self.sockets = Path(tempfile.mkdtemp(prefix="corral-", dir=_short_folder()))
+            self.listener = _listening(self.sockets / SUPERVISOR_SOCKET)
+        draft = self.folder / f"{PLACE}.new"
+        draft.write_text(json.dumps({"sockets": str(self.sockets), "pid": os.getpid()}))
+        draft.replace(self.folder / PLACE)
+
+    def _start_server(self) -> None:
+        assert self.lock is not None
+        self.is_ready = False
+        with (self.folder / LOG).open("ab") as log:
+            self.server = subprocess.Popen(
+                [self.binary, "--port", "0",
+                 "--unixsocket", str(self.sockets / SERVER_SOCKET), "--unixsocketperm", "700",
+                 "--dir", str(self.folder), "--appendonly", "yes", "--save", "",
+                 "--daemonize", "no", "--logfile", ""],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                # the lock stays taken until the server has gone too
+                pass_fds=[self.lock],
+                preexec_fn=dies_with_parent(),
+            )  # fmt: skip
+
+    def _hang_bell(self) -> None:
+        """Let the end of the server wake the loop."""
+        self._bell_rope.setblocking(False)
+        signal.set_wakeup_fd(self._bell_rope.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def _look_after_server(self) -> None:
+        assert self.server is not None
+        if self.server.poll() is not None:
+            if not self.is_ready:
+                raise KeepError(f"{self.binary} ended at once in {self.folder}: {self._last_words()}")
+            # killed by someone else: its append-only file has the data
+            self._start_server()
+        elif not self.is_ready and _answers(self.sockets / SERVER_SOCKET):
+            self.is_ready = True
+            self._tell(self._greeting())
+
+    def _last_words(self) -> str:
+        lines = (self.folder / LOG).read_text(errors="replace").strip().splitlines()
+        return " / ".join(lines[-3:]) or "it said nothing"
+
+    def _greeting(self) -> dict[str, Any]:
+        return {"url": f"unix://{quote(str(self.sockets / SERVER_SOCKET))}", "pid": os.getpid()}
+
+    def _once(self) -> None:
+        assert self.listener is not None
+        timeout = None if self.is_ready else TICK_S
+        readable, _, _ = select.select([self.bell, self.listener, *self.owners], [], [], timeout)
+        for connection in readable:
+            if connection is self.listener:
+                self._welcome(self.listener.accept()[0])
+            elif connection is self.bell:
+                self.bell.recv(64)
+            else:
+                self._hear(connection)
+        if self.owners:
+            self._dismiss()
+            self._look_after_server()
+
+    def _welcome(self, owner: socket.socket) -> None:
+        self.owners.append(owner)
+        if self.is_ready:
+            _say(owner, self._greeting())
+
+    def _hear(self, owner: socket.socket) -> None:
+        """Owners have nothing to say but good-bye."""
+        with suppress(OSError):
+            if owner.recv(4096):
+                return
+        self.owners.remove(owner)
+        self.leaving.append(owner)
+
+    def _dismiss(self) -> None:
+        # the last owner's connection stays open until this process ends: that is how it sees the end
+        for owner in self.leaving:
+            owner.close()
+        self.leaving.clear()
+
+    def _tell(self, line: dict[str, Any]) -> None:
+        for owner in self.owners:
+            _say(owner, line)
+
+    def _leave(self) -> None:
+        if self.listener is not None:
+            # first, so that whoever comes now starts a supervisor of its own and waits for the folder
+            self.listener.close()
+        if self.server is not None:
+            _stop(self.server)
+        if self.lock is not None and _locked(self.lock):
+            _forget(self.folder, self.sockets)
+        if self.temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
+    try:
+        server.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def sockets_of(folder: Path) -> Path | None:
+    """Where the supervisor of `folder` and its server listen, or did; None where there was none."""
+    try:
+        return Path(json.loads((folder / PLACE).read_text())["sockets"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _forget(folder: Path, sockets: Path) -> None:
+    """Remove what a supervisor of the folder, ended or killed, has listened on."""
+    (folder / PLACE).unlink(missing_ok=True)
+    for name in (SUPERVISOR_SOCKET, SERVER_SOCKET):
+        (sockets / name).unlink(missing_ok=True)
+    if sockets != folder:
+        with suppress(OSError):
+            sockets.rmdir()
+
+
+def _short_folder() -> str:
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) < LONGEST_SOCKET_PATH - 40 else "/tmp"
+
+
+def _listening(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def dial(path: Path, timeout: float = 1.0) -> socket.socket:
+    """A connection to the socket at `path`, or an OSError."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(timeout)
+    try:
+        connection.connect(str(path))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _is_listening(path: Path) -> bool:
+    try:
+        dial(path).close()
+    except OSError:
+        return False
+    return True
+
+
+def _answers(path: Path) -> bool:
+    try:
+        with dial(path) as connection:
+            connection.sendall(b"PING\r\n")
+            # while it reads its file back it says -LOADING
+            return connection.recv(64).startswith(b"+PONG")
+    except OSError:
+        return False
+
+
+def _say(owner: socket.socket, line: dict[str, Any]) -> None:
+    with suppress(OSError):
+        owner.sendall(json.dumps(line).encode() + b"\n")
+
+
+def dies_with_parent() -> Callable[[], None] | None:
+    """On Linux, makes the kernel end the server cleanly when its supervisor is killed."""
+    if sys.platform != "linux":
+        return None
+    set_option = ctypes.CDLL(None).prctl
+    parent = os.getpid()
+
+    def prepare() -> None:
+        set_option(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return prepare
+
+
+def _end(_signal: int, _frame: Any) -> None:
+    sys.exit(0)
+
+
+def main(arguments: list[str]) -> None:
+    """Detach from the owner that started us, then keep."""
+    folder, binary, first, temporary = arguments
+    if os.fork():
+        os._exit(0)
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    connection = socket.socket(fileno=int(first))
+    connection.set_inheritable(False)
+    Supervisor(Path(folder), binary, connection, temporary == "temporary").run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,1 +1,0 @@
-"""The rooms: one wire contract each."""

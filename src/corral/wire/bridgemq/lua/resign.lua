@@ -1,6 +1,0 @@
--- resign: give up the scheduler's lock, where it is ours.
--- KEYS[1]  scheduler:lock
--- ARGV[1]  scheduler id
--- Returns  1 where it was given up, else 0
-if redis.call("GET", KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call("DEL", KEYS[1])

@@ -1,0 +1,179 @@
+"""Dead letters: kept with reason, traces and attempts; replayed whole or not at all; discarded."""
+
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from corral.core.job import JobState
+from corral.core.outcome import Completed, Dead, Retry
+from corral.errors import Away
+from corral.store.client import Store
+from tests.support.bridgemq_yard import Yard, open_yard
+from tests.support.servers import Server
+
+
+@pytest.fixture
+async def yard(store: Store, server: Server) -> AsyncIterator[Yard]:
+    with server.connect() as client:
+        async with open_yard(store, client) as yard:
+            yard.now = 1_732_376_323_000
+            yield yard
+
+
+async def bury(yard: Yard, *jobs, reason: str = "boom") -> None:
+    broker = yard.broker()
+    await broker.submit(list(jobs))
+    turn = await broker.turn([], len(jobs))
+    assert len(turn.claims) == len(jobs)
+    await broker.turn(
+        [yard.settle(claim, Dead(reason, f"trace of {claim.job.id}")) for claim in turn.claims], 0
+    )
+
+
+async def test_a_dead_letter_tells_its_reason_traces_and_attempts(yard: Yard):
+    broker = yard.broker("w1")
+    await broker.submit([yard.job("sms", {"to": "x"}, id="j1")])
+    for n in range(2):
+        await broker.turn([yard.settle(await yard.claim(broker), Retry(0, f"boom {n}", f"trace {n}"))], 0)
+    await broker.turn([yard.settle(await yard.claim(broker), Dead("boom 2", "trace 2"))], 0)
+    [dead] = await yard.inspector().dead_letters()
+    assert (dead.id, dead.name, dead.data, dead.state) == ("j1", "sms", {"to": "x"}, JobState.DEAD)
+    assert (dead.reason, dead.trace, dead.attempt) == ("boom 2", ("trace 0", "trace 1", "trace 2"), 3)
+    assert dead.finished_at == yard.now
+
+
+async def test_a_dead_letter_outlives_its_result(yard: Yard):
+    await bury(yard, yard.job(id="j1"))
+    yard.client.delete("bridge:jobs:result:j1")  # a day later
+    [dead] = await yard.inspector().dead_letters()
+    assert (dead.reason, dead.trace, dead.finished_at) == ("boom", ("trace of j1",), yard.now)
+
+
+async def test_dead_letters_are_listed_newest_first_and_by_queue(yard: Yard):
+    await bury(yard, *[yard.job(id=f"j{n}") for n in range(5)])
+    other = yard.broker(queue="mail")
+    await other.submit([yard.job(id="mail", queue="mail")])
+    await other.turn([yard.settle(await yard.claim(other), Dead("x"))], 0)
+    assert [job.id for job in await yard.inspector().dead_letters(1, 3)] == ["j3", "j2", "j1"]
+    assert [job.id for job in await yard.inspector("mail").dead_letters()] == ["mail"]
+    assert (await yard.inspector().counts())[JobState.DEAD] == 5
+
+
+async def test_a_replayed_job_has_all_its_attempts_again(yard: Yard):
+    broker = yard.broker()
+    await broker.submit([yard.job("sms", {"n": 1}, id="j1", attempts=2)])
+    await broker.turn([yard.settle(await yard.claim(broker), Retry(0, "boom"))], 0)
+    await broker.turn([yard.settle(await yard.claim(broker), Dead("boom"))], 0)
+    assert await yard.operator().replay(["j1"]) == ["j1"]
+    assert (yard.ids("deadletter"), yard.ids("waiting")) == ([], ["j1"])
+    claim = await yard.claim(broker)
+    assert (claim.job.attempt, claim.job.data) == (0, {"n": 1})
+    await broker.turn([yard.settle(claim, Completed(b'"fine"'))], 0)
+    job = await yard.inspector().job("j1")
+    assert job is not None
+    assert (job.state, job.result, job.reason) == (JobState.COMPLETED, "fine", None)
+
+
+async def test_a_replay_counts_anew_whatever_the_json_says(yard: Yard):
+    yard.client.set("bridge:jobs:data:j1", '{"id":"j1","type":"work","attempt":3,"maxAttempts":3}')
+    yard.client.set("bridge:jobs:status:j1", "dead")
+    yard.client.lpush("bridge:jobs:deadletter", "j1")
+    await yard.operator().replay(["j1"])
+    assert (await yard.claim(yard.broker())).job.attempt == 0
+
+
+async def test_replay_by_filter_takes_what_it_names(yard: Yard):
+    await bury(yard, yard.job("sms", id="a"), yard.job("email", id="b"), reason="connection timed out")
+    yard.now = (yard.now or 0) + 60_000
+    await bury(yard, yard.job("sms", id="c"), reason="no such number")
+    assert await yard.operator().replay(name="sms", reason="timed out") == ["a"]
+    assert await yard.operator().replay(since=yard.now) == ["c"]
+    assert await yard.operator().replay(until=(yard.now or 0) - 1) == ["b"]
+    assert yard.ids("deadletter") == []
+
+
+async def test_replay_of_everything_in_many_batches(yard: Yard):
+    await bury(yard, *[yard.job(id=f"j{n}") for n in range(450)])
+    assert len(await yard.operator().replay(most=10)) == 10
+    assert len(await yard.operator().replay()) == 440
+    assert sorted(yard.ids("waiting")) == sorted(f"j{n}" for n in range(450))
+    assert yard.ids("deadletter") == []
+
+
+async def test_an_interrupted_replay_loses_nothing_and_doubles_nothing(yard: Yard):
+    ids = [f"j{n:03}" for n in range(350)]
+    await bury(yard, *[yard.job(id=job_id) for job_id in ids])
+    real, chance = yard.store.run, random.Random(5)
+
+    async def fails_at_times(*call):
+        luck = chance.random()
+        if luck < 0.2:
+            raise Away("before it was sent")
+        answer = await real(*call)
+        if luck > 0.8:
+            raise Away("after it ran, the answer was lost")
+        return answer
+
+    yard.store.run = fails_at_times
+    interrupted = 0
+    for _ in range(100):
+        try:
+            await yard.operator().replay()
+            break
+        except Away:
+            interrupted += 1
+            waiting, dead = yard.ids("waiting"), yard.ids("deadletter")
+            assert sorted(waiting + dead) == ids, "each is in one place, and in one only"
+    yard.store.run = real
+    assert interrupted > 3
+    assert sorted(yard.ids("waiting")) == ids
+    assert yard.ids("deadletter") == []
+
+
+async def test_an_id_that_stands_twice_among_the_dead_letters_is_replayed_once(yard: Yard):
+    await bury(yard, yard.job(id="j1"))
+    yard.client.lpush("bridge:jobs:deadletter", "j1")
+    assert await yard.operator().replay() == ["j1"]
+    assert await yard.operator().retry(["j1"]) == []
+    broker = yard.broker()
+    await broker.turn([yard.settle(await yard.claim(broker))], 0)
+    assert await yard.operator().retry(["j1"]) == []
+    assert yard.ids("waiting") == []
+
+
+async def test_a_dead_letter_is_discarded(yard: Yard):
+    await bury(yard, yard.job("sms", id="a"), yard.job("email", id="b"))
+    assert await yard.operator().discard(name="sms") == ["a"]
+    assert yard.ids("deadletter") == ["b"]
+    assert [key for key in yard.keyspace() if key.endswith(b":a")] == [b"bridge:jobs:fence:a"]
+    assert yard.client.ttl("bridge:jobs:fence:a") > 0
+    assert await yard.operator().discard(["b", "no-such"]) == ["b"]
+
+
+async def test_other_queues_dead_letters_are_neither_replayed_nor_discarded(yard: Yard):
+    await bury(yard, yard.job(id="a"))
+    assert await yard.operator("mail").replay() == []
+    assert await yard.operator("mail").discard(["a"]) == []
+    assert yard.ids("deadletter") == ["a"]
+
+
+async def test_what_cannot_be_read_stays_where_it_is(yard: Yard):
+    yard.client.set("bridge:jobs:data:bad", "{")
+    yard.client.set("bridge:jobs:status:bad", "dead")
+    yard.client.lpush("bridge:jobs:deadletter", "bad")
+    assert await yard.operator().retry(["bad", "ghost"]) == []
+    assert yard.ids("deadletter") == ["bad"]
+
+
+@pytest.mark.parametrize("keep_data", [True, False])
+async def test_a_completed_job_runs_again_only_where_its_data_was_kept(yard: Yard, keep_data: bool):
+    broker = yard.broker()
+    await broker.submit([yard.job(id="j1", data={"n": 1}, keep_data=keep_data)])
+    await broker.turn([yard.settle(await yard.claim(broker), Completed(b"1"))], 0)
+    assert await yard.operator().retry(["j1"]) == (["j1"] if keep_data else [])
+    if keep_data:
+        assert yard.client.ttl("bridge:jobs:data:j1") == -1, "it is a waiting job again, not one that expires"
+        claim = await yard.claim(broker)
+        assert (claim.job.data, claim.job.attempt) == ({"n": 1}, 0)
+        assert (await broker.turn([yard.settle(claim)], 0)).verdicts == [None]

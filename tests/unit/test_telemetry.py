@@ -1,0 +1,115 @@
+"""Metrics with one name each, all of them documented; logs that are data."""
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+import structlog
+from prometheus_client import CollectorRegistry
+
+from corral.core.outcome import Completed, Retry
+from corral.telemetry import logs
+from corral.telemetry.metrics import Metrics, RunTimes
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+
+
+def exported_names(metrics):
+    """Names as Prometheus stores them, without those a histogram or counter adds."""
+    names = set()
+    for family in metrics.registry.collect():
+        names.add(f"{family.name}_total" if family.type == "counter" else family.name)
+    return names
+
+
+def test_every_metric_is_documented_and_every_documented_metric_exists():
+    metrics = Metrics()
+    metrics.queue("bullmq", "mail")
+    documented = set(re.findall(r"^\| `(\w+)` ", PAGE.read_text(), re.MULTILINE))
+    # what a protocol tells of itself is read from its server, and held against this page there
+    own = {name for name in documented if name.startswith("bridgemq_")}
+    assert documented - own == exported_names(metrics)
+
+
+def test_every_alert_asks_for_metrics_that_exist():
+    text = PAGE.read_text()
+    rules = text[text.index("```yaml") : text.index("```", text.index("```yaml") + 3)]
+    asked = set(re.findall(r"\b(?:bullmq|corral)_\w+", rules))
+    base = {re.sub(r"_(bucket|sum|count)$", "", name) if "seconds" in name else name for name in asked}
+    assert len(re.findall(r"- alert: \w+", rules)) >= 6
+    assert base <= exported_names(Metrics())
+
+
+def test_a_turn_is_counted_in_one_go():
+    metrics = Metrics()
+    queue = metrics.queue("bullmq", "mail")
+    queue.turn({Completed: 3, Retry: 1}, [0.0005, 0.004, 0.2, 400.0], running=7)
+    queue.turn({Completed: 1}, [0.0005], running=0)
+    labels = {"protocol": "bullmq", "queue": "mail"}
+
+    def value(name, **more):
+        return metrics.registry.get_sample_value(name, {**labels, **more})
+
+    assert value("corral_jobs_total", outcome="completed") == 4
+    assert value("corral_jobs_total", outcome="retry") == 1
+    assert value("corral_turns_total") == 2
+    assert value("corral_jobs_running") == 0
+    assert value("corral_job_duration_seconds_count") == 5
+    assert value("corral_job_duration_seconds_sum") == pytest.approx(400.205)
+    assert value("corral_job_duration_seconds_bucket", le="0.001") == 2
+    assert value("corral_job_duration_seconds_bucket", le="0.005") == 3
+    assert value("corral_job_duration_seconds_bucket", le="+Inf") == 5
+
+
+def test_an_edge_belongs_to_its_bucket_as_prometheus_counts():
+    times = RunTimes()
+    times.observe(("bullmq", "mail"), [0.005])
+    [family] = times.collect()
+    buckets = {sample.labels["le"]: sample.value for sample in family.samples if "le" in sample.labels}
+    assert (buckets["0.001"], buckets["0.005"]) == (0, 1)
+
+
+def test_metrics_go_into_the_registry_they_are_given_and_two_can_live_side_by_side():
+    registry = CollectorRegistry()
+    mine, other = Metrics(registry), Metrics()
+    mine.queue("bullmq", "mail").stalled(2)
+    assert b'bullmq_stalled_jobs_detected_total{queue="mail",protocol="bullmq"} 2.0' in mine.exposition()
+    assert b'queue="mail"' not in other.exposition()
+    assert mine.queue("bullmq", "mail") is mine.queue("bullmq", "mail")
+
+
+def test_a_queue_has_its_counts_by_state():
+    metrics = Metrics()
+    metrics.count_jobs("mail", {"waiting": 3, "active": 1})
+    assert b'bullmq_job_count{queue="mail",state="waiting"} 3.0' in metrics.exposition()
+
+
+@pytest.fixture
+def stream():
+    yield io.StringIO()
+    structlog.reset_defaults()
+
+
+def test_logs_are_one_json_object_a_line(stream):
+    logs.configure(level="info", json=True, stream=stream, cache=False)
+    log = logs.logger("worker", queue="mail")
+    log.debug("not shown")
+    log.warning("something", job="7")
+    [line] = stream.getvalue().splitlines()
+    entry = json.loads(line)
+    assert entry.pop("timestamp")
+    assert entry == {"event": "something", "level": "warning", "part": "worker", "queue": "mail", "job": "7"}
+
+
+def test_logs_for_people_are_plain_lines(stream):
+    logs.configure(level="debug", json=False, stream=stream, cache=False)
+    logs.logger("worker").debug("hello", job="7")
+    assert "hello" in stream.getvalue()
+    assert "job=7" in stream.getvalue()
+
+
+def test_an_unknown_log_level_is_refused():
+    with pytest.raises(ValueError, match="log level 'loud' is unknown; use one of debug, info"):
+        logs.configure(level="loud")
