@@ -20,7 +20,7 @@ from corral.errors import NoServer
 from corral.store import embedded
 from corral.store.client import Store
 from corral.store.embedded import Embedded, default_folder, server_binary
-from corral.store.supervisor import KEEPER_SOCKET, LOCK, LOG, PLACE, SERVER_SOCKET
+from corral.store.supervisor import LOCK, LOG, PLACE, SERVER_SOCKET, SUPERVISOR_SOCKET
 from tests.support.polling import eventually
 
 OWNER = """
@@ -116,8 +116,8 @@ def test_what_was_written_is_there_after_a_restart(folder: Path) -> None:
 
 def test_the_sockets_go_with_the_server(folder: Path) -> None:
     with Embedded(folder):
-        assert (folder / KEEPER_SOCKET).exists()
-    assert not {KEEPER_SOCKET, SERVER_SOCKET, PLACE} & {path.name for path in folder.iterdir()}
+        assert (folder / SUPERVISOR_SOCKET).exists()
+    assert not {SUPERVISOR_SOCKET, SERVER_SOCKET, PLACE} & {path.name for path in folder.iterdir()}
 
 
 def test_the_server_goes_when_its_owner_is_killed(folder: Path) -> None:
