@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from corral.bullmq import QueueEvents, Worker
-from corral.bullmq.error_code import ErrorCode
-from corral.bullmq.errors import raised
+from corral.bullmq.error_code import ErrorCode, raised
 from tests.dropin.surface import defaults, options, surface
 from tests.support.official import official_python, official_version
 

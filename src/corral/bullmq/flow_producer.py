@@ -6,11 +6,11 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
-from corral.bullmq.adding import refused
 from corral.bullmq.connection import Connection
 from corral.bullmq.event_emitter import EventEmitter
 from corral.bullmq.job import Job
 from corral.bullmq.options import encode
+from corral.bullmq.queue import refused
 from corral.bullmq.queue_base import DEFAULT_PREFIX, QueueBase
 from corral.bullmq.types import ConnectionOptions
 from corral.core import job as core

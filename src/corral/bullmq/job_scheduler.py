@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from corral.bullmq.errors import told
+from corral.bullmq.error_code import told
 from corral.bullmq.job import Job
 from corral.bullmq.options import encode_data, long_options
 from corral.bullmq.queue_base import QueueBase

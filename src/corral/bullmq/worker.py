@@ -6,12 +6,10 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
-from corral.bullmq.job import Job
-from corral.bullmq.job_moves import policy
+from corral.bullmq.job import Job, policy
 from corral.bullmq.options import core_options
-from corral.bullmq.processing import Processing, Processor
+from corral.bullmq.processor import Processing, Processor, connections
 from corral.bullmq.queue_base import QueueBase
-from corral.bullmq.worker_connections import connections
 from corral.core.ports import Limit, Profile, Rest, Why
 from corral.errors import StoreFault
 from corral.protocols.bullmq.broker import BullmqBroker
