@@ -16,7 +16,7 @@ import orjson
 import pyarrow.dataset as ds
 
 from corral.spark.lake import bronze
-from corral.spark.lake.layout import Lake
+from corral.spark.lake.tables import Lake
 from corral.spark.schema import GAP
 from tests.spark.clusters import environment
 from tests.support.polling import eventually

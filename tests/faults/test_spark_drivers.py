@@ -10,8 +10,8 @@ import pytest
 
 from corral.core.job import Claim
 from corral.core.outcome import Completed
-from corral.spark.lake.feeds import source_name
-from corral.spark.lake.layout import Lake
+from corral.spark.lake.ingest import source_name
+from corral.spark.lake.tables import Lake
 from corral.spark.options import Where
 from tests.faults.spark_arena import (
     KEY,

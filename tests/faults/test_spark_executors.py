@@ -11,7 +11,7 @@ import pytest
 
 from corral.core.job import Claim, JobState
 from corral.core.outcome import Completed
-from corral.spark.lake.layout import Lake
+from corral.spark.lake.tables import Lake
 from tests.faults.spark_arena import STARTS_S, Bronze, Driver, batches_done, driver, write_events
 from tests.spark.clusters import standalone
 from tests.spark.support import Ranch

@@ -47,7 +47,7 @@ def environment() -> dict[str, str]:
         "SPARK_DAEMON_JAVA_OPTS": SMALL,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
     }
 
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from corral.spark.lake.filing import file_events
-from corral.spark.lake.layout import Lake
-from corral.spark.lake.running import Ran, RunOptions, run
+from corral.spark.lake.ingest import file_events
+from corral.spark.lake.run import Ran, RunOptions, run
+from corral.spark.lake.tables import Lake
 from corral.spark.options import Where
 from tests.spark.support import Ranch
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from corral.spark.lake import audit_rules
-from corral.spark.lake.audit import summed
-from corral.spark.lake.audit_findings import Finding, Verdict
+from corral.spark.lake.audit import rules as audit_rules
+from corral.spark.lake.audit.audit import summed
+from corral.spark.lake.audit.findings import Finding, Verdict
 from corral.spark.schema import EVENTS, JOBS
 from tests.spark.test_silver import START, story
 

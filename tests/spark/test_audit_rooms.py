@@ -6,8 +6,8 @@ from functools import partial
 from corral.core.capability import Capability
 from corral.core.job import Keep
 from corral.core.outcome import Completed, Dead, Released, Retry
-from corral.spark.lake.audit import Exit, audit_server, live_events
-from corral.spark.lake.audit_findings import Verdict
+from corral.spark.lake.audit.audit import Exit, audit_server, live_events
+from corral.spark.lake.audit.findings import Verdict
 from corral.spark.options import Where
 from tests.spark.support import Ranch
 

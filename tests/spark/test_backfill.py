@@ -6,7 +6,7 @@ from pathlib import Path
 from corral.core.outcome import Dead
 from corral.spark.lake import silver
 from corral.spark.lake.backfill import Filled, backfill, synthetic
-from corral.spark.lake.layout import Lake
+from corral.spark.lake.tables import Lake
 from tests.spark.lakes import brought_up, where
 from tests.spark.support import Ranch
 

@@ -10,13 +10,11 @@ import pytest
 
 from corral.errors import InvalidOptions
 from corral.spark.lake import bronze
-from corral.spark.lake.compaction import compact
-from corral.spark.lake.feeds import source_name
-from corral.spark.lake.filing import LakeFailed, prepare
-from corral.spark.lake.generations import LakeBusy
-from corral.spark.lake.layout import BRONZE, JOBS, MINUTES, Lake
-from corral.spark.lake.refreshing import COVERS
-from corral.spark.lake.retention import retain
+from corral.spark.lake.ingest import LakeFailed, prepare, source_name
+from corral.spark.lake.maintenance import compact, retain
+from corral.spark.lake.refresh import COVERS
+from corral.spark.lake.tables import BRONZE, JOBS, MINUTES, Lake
+from corral.spark.lake.versions import LakeBusy
 from corral.spark.schema import EVENTS, GAP
 from tests.spark.lakes import brought_up, filed, leftovers, plain_ids, told_ids, where
 from tests.spark.support import Ranch

@@ -10,7 +10,7 @@ from corral.core.outcome import Completed, Dead, Outcome, Settlement
 from corral.errors import InvalidOptions
 from corral.protocols import protocol_named
 from corral.protocols.binding import Binding
-from corral.spark.lake.compare import Comparison, Figure, Side, compare, compare_servers, differs
+from corral.spark.lake.audit.comparison import Comparison, Figure, Side, compare, compare_servers, differs
 from corral.spark.options import Where
 from corral.spark.schema import EVENTS, JOBS
 from corral.store.client import Store

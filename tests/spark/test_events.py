@@ -12,12 +12,12 @@ from pyspark.sql import functions as sf
 
 from corral.core.outcome import Dead
 from corral.core.pages import EventPage
+from corral.spark.client import Visit
 from corral.spark.events import FIRST_PAGE, MOST_ENTRIES, PAGE_BYTES, pages, read_stretch
 from corral.spark.offsets import Position, stretch
 from corral.spark.options import Reading, Where
-from corral.spark.planning import Planner
+from corral.spark.planner import Planner
 from corral.spark.schema import EVENTS, GAP
-from corral.spark.visit import Visit
 from tests.spark.conftest import ONE_PROTOCOL_QUICKLY
 from tests.spark.support import Ranch, drain, ids
 

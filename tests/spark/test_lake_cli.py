@@ -10,7 +10,7 @@ import pytest
 
 from corral.cli import sparks
 from corral.spark.lake import bronze
-from corral.spark.lake.layout import Lake
+from corral.spark.lake.tables import Lake
 from tests.spark.support import Ranch
 from tests.support.polling import eventually
 from tests.support.shell import corral

@@ -1,8 +1,7 @@
 """The planner: a batch is measured and split by one count of its events, and the next one meanwhile."""
 
-from corral.spark.ahead import Ahead
 from corral.spark.options import Reading, Where
-from corral.spark.planning import Planner
+from corral.spark.planner import Ahead, Planner
 from tests.spark.support import Ranch
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from corral.errors import InvalidOptions
 from corral.spark.lake import gold, silver
-from corral.spark.lake.page import page, write_page
-from corral.spark.lake.report import Report, report
+from corral.spark.lake.report.page import page, write_page
+from corral.spark.lake.report.report import Report, report
 from corral.spark.schema import EVENTS
 from tests.spark.test_silver import ALL, START, story
 

@@ -9,9 +9,9 @@ import pytest
 from corral.core.outcome import Dead
 from corral.errors import InvalidOptions
 from corral.protocols import PROTOCOLS
-from corral.spark.lake import gold, refreshing, silver
-from corral.spark.lake.layout import BRONZE, Lake
-from corral.spark.lake.running import RunOptions, run
+from corral.spark.lake import gold, refresh, silver
+from corral.spark.lake.run import RunOptions, run
+from corral.spark.lake.tables import BRONZE, Lake
 from tests.spark.lakes import brought_up, leftovers, plain_ids, told_ids, where
 from tests.spark.support import Ranch
 from tests.support.polling import eventually
@@ -110,7 +110,7 @@ def test_a_refresh_that_was_broken_off_is_finished_by_the_next(
     brought_up(spark, lake, bull)
     bull.work(most=2)
     with monkeypatch.context() as patched:
-        patched.setattr(refreshing, "_renew_minutes", lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(refresh, "_renew_minutes", lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             brought_up(spark, lake, bull)
     assert lake.minutes(spark).agg({"completed": "sum"}).collect()[0][0] == 0

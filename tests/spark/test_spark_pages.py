@@ -11,9 +11,9 @@ import typer
 
 from corral.cli.root import root
 from corral.spark import options
-from corral.spark.lake.audit import Exit
-from corral.spark.lake.audit_findings import Verdict
-from corral.spark.lake.layout import HISTORY, Lake
+from corral.spark.lake.audit.audit import Exit
+from corral.spark.lake.audit.findings import Verdict
+from corral.spark.lake.tables import HISTORY, Lake
 from corral.spark.schema import EVENTS, JOBS
 from tests.docs.pages import HOME, Page, Terminal, Typed
 from tests.docs.pages import _compare as compare

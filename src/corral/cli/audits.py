@@ -18,9 +18,9 @@ from corral.errors import InvalidOptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from corral.spark.lake.audit import Audit
-    from corral.spark.lake.compare import Comparison
-    from corral.spark.lake.layout import Lake
+    from corral.spark.lake.audit.audit import Audit
+    from corral.spark.lake.audit.comparison import Comparison
+    from corral.spark.lake.tables import Lake
     from corral.spark.options import Where
 
 
@@ -65,7 +65,7 @@ async def audit(
 
 def existing_lake(lake: str) -> "Lake":
     """The lake in that folder; refused where there is none."""
-    from corral.spark.lake.layout import Lake
+    from corral.spark.lake.tables import Lake
 
     found = Lake(lake)
     if not found.exists:
@@ -87,8 +87,8 @@ def moment_of(option: str, given: str | None) -> datetime | None:
 def _audited(
     screen: Screen, spark: "SparkSession", folder: "Lake | None", where: "Where", options: dict[str, Any]
 ) -> "Audit":
-    from corral.spark.lake.audit import audit_lake, audit_server
-    from corral.spark.lake.filing import file_events
+    from corral.spark.lake.audit.audit import audit_lake, audit_server
+    from corral.spark.lake.ingest import file_events
 
     with sparks.bar(screen, f"audit of protocol {where.protocol_name}") as tell:
         if folder is None:
@@ -98,7 +98,7 @@ def _audited(
 
 
 def _say_audits(screen: Screen, audits: "Sequence[Audit]") -> int:
-    from corral.spark.lake.audit import Exit
+    from corral.spark.lake.audit.audit import Exit
 
     for one in audits:
         if screen.as_json:
@@ -131,7 +131,7 @@ def _compared(
     pair: tuple[str, str],
     most: int,
 ) -> "Comparison":
-    from corral.spark.lake.compare import compare_lake, compare_servers
+    from corral.spark.lake.audit.comparison import compare_lake, compare_servers
 
     if folder is not None:
         return compare_lake(spark, folder, *pair, most=most)

@@ -19,7 +19,7 @@ from corral.protocols import Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from corral.spark.lake.running import Ran
+    from corral.spark.lake.run import Ran
     from corral.spark.options import Where
 
 LakeArgument = Annotated[str, typer.Argument(metavar="LAKE", help="The lake's folder.", show_default=False)]
@@ -62,9 +62,9 @@ async def run(
     """Bring the lake up to date with the events."""
     sparks.check_packages()
     from corral.spark.lag import watch
-    from corral.spark.lake.layout import Lake
-    from corral.spark.lake.running import RunOptions
-    from corral.spark.lake.running import run as run_lake
+    from corral.spark.lake.run import RunOptions
+    from corral.spark.lake.run import run as run_lake
+    from corral.spark.lake.tables import Lake
 
     folder = Lake(lake)
     places = await places_of(here, queue, is_waiting=continuous)
@@ -108,7 +108,7 @@ async def backfill(
     """Tell the lake of jobs whose events are gone."""
     sparks.check_packages()
     from corral.spark.lake.backfill import backfill as fill
-    from corral.spark.lake.layout import Lake
+    from corral.spark.lake.tables import Lake
 
     folder = Lake(lake)
     places = await places_of(here, queue)

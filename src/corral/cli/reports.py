@@ -14,7 +14,7 @@ from corral.cli.session import JsonOption, code_of, remember
 from corral.errors import CorralError, InvalidOptions
 
 if TYPE_CHECKING:
-    from corral.spark.lake.report import Report
+    from corral.spark.lake.report.report import Report
 
 
 def report(
@@ -59,8 +59,8 @@ def _made(
     conf: list[str],
 ) -> "Report":
     sparks.check_packages()
-    from corral.spark.lake.filing import Progress
-    from corral.spark.lake.report import report_lake
+    from corral.spark.lake.ingest import Progress
+    from corral.spark.lake.report.report import report_lake
 
     folder = existing_lake(lake)
     bounds = {"since": moment_of("--since", since), "until": moment_of("--until", until)}
@@ -73,7 +73,7 @@ def _made(
 
 
 def _write(told: "Report", page: Path) -> None:
-    from corral.spark.lake.page import write_page
+    from corral.spark.lake.report.page import write_page
 
     try:
         write_page(told, page)

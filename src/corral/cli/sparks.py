@@ -21,7 +21,7 @@ from corral.errors import InvalidOptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from corral.spark.lake.filing import Progress as LakeProgress
+    from corral.spark.lake.ingest import Progress as LakeProgress
 
 T = TypeVar("T")
 JAVA_ENDS_S = 10.0

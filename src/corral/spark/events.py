@@ -19,12 +19,12 @@ from pyspark.sql.streaming.datasource import (
 
 from corral.core.pages import EventColumns, EventPage
 from corral.spark import offsets
+from corral.spark.client import Visit, without_collector
 from corral.spark.gaps import DataLoss, Gap, Watch
 from corral.spark.offsets import Stretch
 from corral.spark.options import Reading, Where
-from corral.spark.planning import Planner
+from corral.spark.planner import Planner
 from corral.spark.schema import EVENTS, GAP, arrow_schema
-from corral.spark.visit import Visit, without_collector
 
 FIRST_PAGE = 100
 """Few, for nobody knows yet how large they are."""

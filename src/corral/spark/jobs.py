@@ -24,9 +24,9 @@ from pyspark.sql.datasource import (
 from corral.core.bulk import Census, Wanted
 from corral.core.job import Job, JobState
 from corral.core.pages import as_json
+from corral.spark.client import Visit
 from corral.spark.options import Where
 from corral.spark.schema import JOBS, arrow_schema
-from corral.spark.visit import Visit
 
 USUAL_PARTITIONS = 2
 READ_TOGETHER = 500

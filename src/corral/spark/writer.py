@@ -2,13 +2,16 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 from uuid import uuid4
 
+import orjson
 import pyarrow as pa
+from pyarrow import fs
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -20,10 +23,9 @@ from corral.core.bulk import Ledger
 from corral.core.job import Job, JobState
 from corral.core.shown import shown
 from corral.errors import Refused
-from corral.spark.deadrows import DeadRows
+from corral.spark.client import Visit
 from corral.spark.options import Where, Writing
 from corral.spark.rows import RowReader
-from corral.spark.visit import Visit
 from corral.worker.worker import wall_clock
 
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
@@ -208,3 +210,40 @@ def wait_for_protocol(visit: Visit, queue: str, most: int) -> None:
             log.info("queue %r has %d jobs waiting, and maxPending is %d: waiting too", queue, pending, most)
             said_at = time.monotonic()
         time.sleep(POLL_S)
+
+
+class DeadRows:
+    """One task's file of refused rows, JSON, one a line; a task that runs again writes the same file."""
+
+    def __init__(self, folder: str, write: str, partition: int) -> None:
+        self._system, path = filesystem(folder)
+        self._folder = f"{path.rstrip('/')}/{write}"
+        self._path = f"{self._folder}/part-{partition:05d}.json"
+        self._file: Any = None
+        self.count = 0
+
+    def add(self, row: Mapping[str, Any], error: Exception, now: int) -> None:
+        """Keep a row and why it was refused."""
+        if self._file is None:
+            self._system.create_dir(self._folder, recursive=True)
+            self._file = self._system.open_output_stream(self._path)
+        told = {"reason": str(error), "error": type(error).__name__, "at": now, "row": row}
+        self._file.write(orjson.dumps(told, default=repr, option=orjson.OPT_NON_STR_KEYS) + b"\n")
+        self.count += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def filesystem(folder: str) -> tuple[Any, str]:
+    """(file system, path in it) of a path on this machine or an address such as s3://bucket/folder."""
+    if "://" in folder or folder.startswith("file:"):
+        system, path = fs.FileSystem.from_uri(folder)
+        return system, path
+    return fs.LocalFileSystem(), folder

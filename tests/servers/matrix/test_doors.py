@@ -10,8 +10,8 @@ from corral.bullmq import Queue as DropInQueue
 from corral.bullmq import QueueEvents
 from corral.bullmq import Worker as DropInWorker
 from corral.protocols import PROTOCOLS
+from corral.spark.client import Visit
 from corral.spark.options import where
-from corral.spark.visit import Visit
 from tests.gateway.serving import Gateway
 from tests.servers.matrix.kinds import Served
 from tests.support.apps import ended, working

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from json import dumps
 
 from corral.spark import session
-from corral.spark.lake.filing import Progress
-from corral.spark.lake.layout import Lake
-from corral.spark.lake.running import RunOptions, run
+from corral.spark.lake.ingest import Progress
+from corral.spark.lake.run import RunOptions, run
+from corral.spark.lake.tables import Lake
 from corral.spark.options import Where
 from tests.spark.programs.whole_way import QUICK
 

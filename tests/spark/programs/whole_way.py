@@ -5,9 +5,9 @@ import sys
 from typing import Any
 
 from corral.spark import session
-from corral.spark.lake.filing import file_events
-from corral.spark.lake.layout import Lake
-from corral.spark.lake.running import run
+from corral.spark.lake.ingest import file_events
+from corral.spark.lake.run import run
+from corral.spark.lake.tables import Lake
 from corral.spark.options import Where
 
 QUICK = {

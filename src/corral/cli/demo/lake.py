@@ -12,8 +12,8 @@ from corral.errors import InvalidOptions
 from corral.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
-    from corral.spark.lake.audit import Audit
-    from corral.spark.lake.report import Table
+    from corral.spark.lake.audit.audit import Audit
+    from corral.spark.lake.report.report import Table
     from corral.spark.options import Where
 
 QUICK = {
@@ -69,10 +69,10 @@ async def keep_history(url: str, stage: Stage) -> Report:
 def _work(url: str, stage: Stage) -> _Told:
     from pyspark.sql import functions as sf
 
-    from corral.spark.lake.audit import audit_lake
-    from corral.spark.lake.layout import Lake
-    from corral.spark.lake.report import report_lake
-    from corral.spark.lake.running import run
+    from corral.spark.lake.audit.audit import audit_lake
+    from corral.spark.lake.report.report import report_lake
+    from corral.spark.lake.run import run
+    from corral.spark.lake.tables import Lake
 
     places = _places(url)
     with (

@@ -8,11 +8,20 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from corral.core.event import EventKind
-from corral.spark.lake.feeds import BATCH_EVENTS, snapshot
-from corral.spark.lake.filing import Progress, Tell, filing, follow, in_utc, prepare, silent
-from corral.spark.lake.layout import BACKFILL, HISTORY, Lake
-from corral.spark.lake.refreshing import refresh
+from corral.spark.lake.ingest import (
+    BATCH_EVENTS,
+    Progress,
+    Tell,
+    filing,
+    follow,
+    in_utc,
+    prepare,
+    silent,
+    snapshot_of,
+)
+from corral.spark.lake.refresh import refresh
 from corral.spark.lake.silver import ENDS, JOB
+from corral.spark.lake.tables import BACKFILL, HISTORY, Lake
 from corral.spark.options import Where
 
 if TYPE_CHECKING:
@@ -85,7 +94,7 @@ def _take_snapshot(spark: "SparkSession", lake: Lake, where: Where, tell: Tell) 
     tell(Progress("reading jobs"))
     folder = str(lake.work / f"snapshot-{uuid4().hex}")
     columns = (*JOB, "name", "state", "created_at", "started_at", "finished_at", "worker", "reason")
-    snapshot(spark, where).select(*columns).write.parquet(folder)
+    snapshot_of(spark, where).select(*columns).write.parquet(folder)
     return spark.read.parquet(folder)
 
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as sf
 
 from corral.errors import CorralError
-from corral.spark.lake.generations import read_json, visible, write_json
-from corral.spark.lake.layout import BRONZE, HISTORY, Lake
+from corral.spark.lake.tables import BRONZE, HISTORY, Lake
+from corral.spark.lake.versions import read_json, visible, write_json
 from corral.spark.offsets import BEGINNING, id_key
 from corral.spark.schema import GAP
 

@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 
 from corral.core.shown import shown
 from corral.errors import InvalidOptions
-from corral.spark.lake.layout import ATTEMPTS, JOBS, MINUTES, Lake
+from corral.spark.lake.tables import ATTEMPTS, JOBS, MINUTES, Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

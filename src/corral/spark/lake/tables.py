@@ -9,7 +9,7 @@ from pyspark.sql.types import BooleanType, DateType, StructType
 from corral.core.shown import shown
 from corral.errors import InvalidOptions
 from corral.spark.lake import gold, silver
-from corral.spark.lake.generations import WORK, Generations, locked, read_json
+from corral.spark.lake.versions import WORK, Generations, locked, read_json
 from corral.spark.schema import EVENTS
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from pyspark.sql import functions as sf
 
 from corral.core.bulk import Leak, Location, Wanted
 from corral.core.job import Job
-from corral.spark.lake.audit_findings import Finding, Verdict
-from corral.spark.lake.audit_rules import LIVING, QUEUE
+from corral.spark.client import Visit
+from corral.spark.lake.audit.findings import Finding, Verdict
+from corral.spark.lake.audit.rules import LIVING, QUEUE
 from corral.spark.options import Where
-from corral.spark.visit import Visit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

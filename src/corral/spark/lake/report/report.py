@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as sf
 
 from corral.errors import InvalidOptions
-from corral.spark.lake import report_rules
+from corral.spark.lake.report import queries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from corral.spark.lake.layout import Lake
+    from corral.spark.lake.tables import Lake
 
 STALLED_ALERT = 0.10
 """More attempts than this share given up by dead workers is an alarm."""
@@ -98,14 +98,14 @@ def report(
     ended = _between(attempts, sf.coalesce("ended_at", "started_at"), since, until)
     told = _between(minutes, sf.col("minute"), since, until)
     born = _between(jobs, sf.coalesce("added_at", "first_at"), since, until)
-    sums = {(row["protocol"], row["queue"]): row for row in report_rules.queues(told).collect()}
-    times = {(row["protocol"], row["queue"]): row for row in report_rules.times(ended, []).collect()}
-    named = report_rules.times(ended, ["name"]).orderBy("protocol", "queue", sf.desc("ended")).collect()
-    alive = {(row["protocol"], row["queue"]): row["alive"] for row in report_rules.alive(born).collect()}
-    spread = report_rules.span(told).collect()
+    sums = {(row["protocol"], row["queue"]): row for row in queries.queues(told).collect()}
+    times = {(row["protocol"], row["queue"]): row for row in queries.times(ended, []).collect()}
+    named = queries.times(ended, ["name"]).orderBy("protocol", "queue", sf.desc("ended")).collect()
+    alive = {(row["protocol"], row["queue"]): row["alive"] for row in queries.alive(born).collect()}
+    spread = queries.span(told).collect()
     series = _series(ended, told, spread)
-    failures = report_rules.reasons(ended).limit(most).collect()
-    slowest = report_rules.slowest(ended).limit(most).collect()
+    failures = queries.reasons(ended).limit(most).collect()
+    slowest = queries.slowest(ended).limit(most).collect()
     every = sorted(sums.keys() | times.keys() | alive.keys())
     return Report(
         since=since or (utc(spread[0]["first"]) if spread else None),
@@ -158,11 +158,11 @@ def spelled(milliseconds: float | None) -> str:
 def _queue_table(rows: Sequence[tuple[tuple[str, str], Any, Any, int]]) -> Table:
     told = []
     for (protocol, queue), sums, times, alive in rows:
-        counts = [str(sums[name]) if sums else "0" for name in report_rules.COUNTS]
+        counts = [str(sums[name]) if sums else "0" for name in queries.COUNTS]
         rates = [_percent(times[name]) if times else "" for name in ("failure_rate", "stalled_share")]
         peak = f"{sums['peak']}/min" if sums else ""
         told.append((protocol, queue, *counts, str(alive), *rates, peak, *_times(times)))
-    titles = ("protocol", "queue", *report_rules.COUNTS, "alive", "failed", "stalling", "peak", *_TIMES)
+    titles = ("protocol", "queue", *queries.COUNTS, "alive", "failed", "stalling", "peak", *_TIMES)
     return Table("Queues", titles, tuple(told))
 
 
@@ -244,9 +244,9 @@ def utc(at: datetime) -> datetime:
 def _series(ended: "DataFrame", minutes: "DataFrame", spread: Sequence[Any]) -> list[Series]:
     if not spread:
         return []
-    step = report_rules.step_minutes(spread[0]["first"], spread[0]["last"])
+    step = queries.step_minutes(spread[0]["first"], spread[0]["last"])
     found: dict[tuple[str, str], list[Point]] = {}
-    for row in report_rules.along(ended, minutes, step).orderBy("protocol", "queue", "at").collect():
+    for row in queries.along(ended, minutes, step).orderBy("protocol", "queue", "at").collect():
         waited = (row["waited_p50"], row["waited_p95"], row["waited_p99"])
         ran = (row["ran_p50"], row["ran_p95"], row["ran_p99"])
         counts = {name: row[name] or 0 for name in ("added", "completed", "dead", "retries", "stalled")}

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from corral.spark.lake import page_charts
-from corral.spark.lake.page_charts import Line, text
-from corral.spark.lake.report import Point, Report, Series, Table
+from corral.spark.lake.report import charts
+from corral.spark.lake.report.charts import Line, text
+from corral.spark.lake.report.report import Point, Report, Series, Table
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -95,12 +95,12 @@ def _queue(series: Series) -> list[str]:
         Line("stalled", "c", [point.stalled for point in points]),
     ]
     moments = [point.at for point in points]
-    charts = [
-        (f"Throughput, jobs per {step}", page_charts.counts(moments, throughput, series.step_minutes)),
+    drawings = [
+        (f"Throughput, jobs per {step}", charts.counts(moments, throughput, series.step_minutes)),
         ("Waited, from claimable to claimed", _bands(moments, points, "waited", series.step_minutes)),
         ("Ran, from claimed to its end", _bands(moments, points, "ran", series.step_minutes)),
     ]
-    drawn = [f"<div><h3>{text(title)}</h3>{svg}</div>" for title, svg in charts]
+    drawn = [f"<div><h3>{text(title)}</h3>{svg}</div>" for title, svg in drawings]
     return [
         f"<h2>{text(series.queue)} ({text(series.protocol)})</h2>",
         '<div class="charts">',
@@ -113,13 +113,13 @@ def _bands(moments: Sequence[datetime], points: Sequence[Point], what: str, step
     quantiles = [getattr(point, what) for point in points]
     names = (("p50", "a"), ("p95", "b"), ("p99", "c"))
     lines = [Line(name, ink, [each[place] for each in quantiles]) for place, (name, ink) in enumerate(names)]
-    return page_charts.bands(moments, lines, step)
+    return charts.bands(moments, lines, step)
 
 
 def _reasons(report: Report) -> list[str]:
     if not report.reasons:
         return []
-    return ["<h2>Failures by reason</h2>", page_charts.bars(report.reasons)]
+    return ["<h2>Failures by reason</h2>", charts.bars(report.reasons)]
 
 
 def _table(table: Table) -> str:

@@ -7,13 +7,11 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 from corral.spark.lake import bronze
-from corral.spark.lake.compaction import ENOUGH, compact
-from corral.spark.lake.feeds import BATCH_EVENTS
-from corral.spark.lake.filing import Progress, Tell, filing, follow, in_utc, prepare, silent
-from corral.spark.lake.layout import Lake
-from corral.spark.lake.publishing import PARQUET, check_format, publish
-from corral.spark.lake.refreshing import refresh
-from corral.spark.lake.retention import retain
+from corral.spark.lake.formats import PARQUET, check_format, publish
+from corral.spark.lake.ingest import BATCH_EVENTS, Progress, Tell, filing, follow, in_utc, prepare, silent
+from corral.spark.lake.maintenance import ENOUGH, compact, retain
+from corral.spark.lake.refresh import refresh
+from corral.spark.lake.tables import Lake
 from corral.spark.options import Where
 
 if TYPE_CHECKING:

@@ -1,21 +1,155 @@
 """Planner: the driver's side of reading events: which queues, how far each reaches, how to split."""
 
+import logging
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from corral.core.event import Extent
+from corral.core.pages import Marks
 from corral.core.shown import shown
-from corral.errors import InvalidOptions
+from corral.errors import CorralError, InvalidOptions
 from corral.spark import offsets
-from corral.spark.ahead import Ahead
-from corral.spark.counting import PARTITION_EVENTS, Counting, Points
+from corral.spark.client import Visit
 from corral.spark.offsets import BEGINNING, Position, Positions, Stretch
 from corral.spark.options import EARLIEST, LATEST, Reading, Where
-from corral.spark.visit import Visit
+
+log = logging.getLogger("corral.spark")
 
 NO_MARKS = 1 << 52
+PARTITION_EVENTS = 200_000
+"""A stretch is split after so many events where no number of partitions was asked for."""
+
+Points = Mapping[tuple[str, str, str], list[Position]]
+"""(queue, after, until) -> split points: counting is dear, so what was counted is kept."""
+
+
+class Stopped(Exception):
+    """The count is not wanted any more."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A batch of at most so many events: where it ends, and what was counted to find that out."""
+
+    start: Positions
+    most: int
+    end: Positions
+    points: Points
+
+    def fits(self, ends: Positions) -> bool:
+        """Do the logs, which end here now, still reach as far as they did?"""
+        return all(
+            queue in ends and not offsets.is_recreated(position, ends[queue])
+            for queue, position in self.end.items()
+        )
+
+
+class Counting:
+    """Counts stretches of logs, a bounded piece at a time."""
+
+    def __init__(
+        self, visit: Visit, reading: Reading, should_stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._visit = visit
+        self._reading = reading
+        self._should_stop = should_stop
+
+    def plan(self, start: Positions, ends: Positions, most: int) -> Plan:
+        """The next batch: at most `most` events on from `start`, shared among the queues by what waits."""
+        stretches = offsets.stretches(start, ends)
+        # where the server does not count, each queue may have an equal share
+        waiting = {found.queue: most if found.expected is None else found.expected for found in stretches}
+        allowed = offsets.shares(waiting, most)
+        limited, points = dict(start), {}
+        pieces = self.pieces(len(stretches))
+        step = PARTITION_EVENTS if pieces is None else max(-(-most // pieces), 1)
+        for found in stretches:
+            share = allowed.get(found.queue)
+            if share is None:
+                continue
+            limited[found.queue] = ends[found.queue]
+            if found.expected is None or found.expected > share:
+                reached = self._reach(found, share, step)
+                if reached:
+                    limited[found.queue] = reached[-1]
+                    points[found.queue, found.after, reached[-1].id] = reached[:-1]
+        return Plan(start, most, limited, points)
+
+    def _reach(self, stretch: Stretch, share: int, step: int) -> list[Position]:
+        """Split points up to the position `share` events into a stretch; none where it has fewer."""
+        count = -(-share // step)
+        points = self.points(stretch, step, share - (count - 1) * step, enough=count)
+        return points if len(points) == count else []
+
+    def points(
+        self, stretch: Stretch, step: int, first: int | None = None, enough: int | None = None
+    ) -> list[Position]:
+        """The positions after the first few events of a stretch and at every `step` on."""
+        points: list[Position] = []
+        after, left = Position(stretch.after, stretch.first), first or step
+        while enough is None or len(points) < enough:
+            marks = self.marks(stretch.queue, after.id, stretch.until, left, step)
+            points += offsets.numbered(marks, after)
+            if marks.is_whole or marks.last is None:
+                break
+            after = offsets.counted_on(marks, after)
+            left = left - marks.count if marks.count < left else step - (marks.count - left) % step
+        return points[:enough]
+
+    def pieces(self, queues: int) -> int | None:
+        """In how many pieces what lies in so many queues must be split; None where the usual size will do."""
+        wanted = self._reading.min_partitions
+        return None if wanted is None or wanted <= queues else wanted
+
+    def marks(self, queue: str, after: str, until: str, first: int, step: int) -> Marks:
+        """One bounded look."""
+        if self._should_stop():
+            raise Stopped
+        return self._visit.ask(lambda: self._visit.events(queue).marks(after, until, first, step))
+
+
+class Ahead:
+    """One plan at a time, made in a thread with a connection of its own."""
+
+    def __init__(self, where: Where, reading: Reading) -> None:
+        self._where = where
+        self._reading = reading
+        self._threads: ThreadPoolExecutor | None = None
+        self._stopping = threading.Event()
+        self._asked: tuple[Positions, int] | None = None
+        self._plan: Future[Plan | None] | None = None
+
+    def begin(self, start: Positions, ends: Positions, most: int) -> None:
+        """Plan the batch that begins at `start`; what was planned before is forgotten."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(1, "corral-ahead")
+        self._asked = (start, most)
+        self._plan = self._threads.submit(self._count, start, ends, most)
+
+    def take(self, start: Positions, most: int) -> Plan | None:
+        """The plan of this batch, once; None where none was begun, or the server did not answer."""
+        plan, self._plan = self._plan, None
+        return plan.result() if plan is not None and self._asked == (start, most) else None
+
+    def _count(self, start: Positions, ends: Positions, most: int) -> Plan | None:
+        try:
+            # no second try here: whoever needs the plan counts anew, and is patient
+            with Visit(self._where, retry_s=0) as visit:
+                return Counting(visit, self._reading, self._stopping.is_set).plan(start, ends, most)
+        except (CorralError, Stopped) as error:
+            log.debug("the next batch could not be counted ahead: %s", error)
+            return None
+
+    def close(self) -> None:
+        """Stop counting."""
+        self._stopping.set()
+        if self._threads is not None:
+            self._threads.shutdown()
 
 
 class Planner:

@@ -12,7 +12,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 
 from corral.spark.lake import bronze, gold, silver
-from corral.spark.lake.layout import ATTEMPTS, BACKFILL, JOBS, MINUTES, Lake
+from corral.spark.lake.tables import ATTEMPTS, BACKFILL, JOBS, MINUTES, Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from html import escape
 from itertools import pairwise
 
-from corral.spark.lake.report import spelled
+from corral.spark.lake.report.report import spelled
 
 WIDTH, HEIGHT = 560, 190
 LEFT, RIGHT, TOP, BOTTOM = 70, 8, 10, 40

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as sf
 
 from corral.errors import InvalidOptions
-from corral.spark.lake import compare_rules, feeds
-from corral.spark.lake.audit import Exit, live_events
+from corral.spark.lake.audit import comparison_rules
+from corral.spark.lake.audit.audit import Exit, live_events
+from corral.spark.lake.ingest import snapshot_of
 from corral.spark.options import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from corral.spark.lake.layout import Lake
+    from corral.spark.lake.tables import Lake
 
 TOLERANCE = 0.25
 """Times may differ by this share of the longer one."""
@@ -79,25 +80,25 @@ def compare(a: Side, b: Side, *, tolerance: float = TOLERANCE, most: int = MOST_
     'no differences between node and python (compared: 500 jobs by id)'
     """
     # each is used several times, and is dear to make
-    jobs_a, jobs_b = (compare_rules.lives(side.events).localCheckpoint() for side in (a, b))
+    jobs_a, jobs_b = (comparison_rules.lives(side.events).localCheckpoint() for side in (a, b))
     for side, jobs in ((a, jobs_a), (b, jobs_b)):
         if jobs.isEmpty() and (side.snapshot is None or side.snapshot.isEmpty()):
             raise InvalidOptions(f"there is no job in {side.label!r} to compare; name a queue that has some")
-    rows = compare_rules.figures(jobs_a, jobs_b).unionByName(compare_rules.kinds(a.events, b.events))
+    rows = comparison_rules.figures(jobs_a, jobs_b).unionByName(comparison_rules.kinds(a.events, b.events))
     if a.snapshot is not None and b.snapshot is not None:
-        rows = rows.unionByName(compare_rules.formats(a.snapshot, b.snapshot))
+        rows = rows.unionByName(comparison_rules.formats(a.snapshot, b.snapshot))
     found = [
         (Figure(row["subject"], row["measure"], row["a"], row["b"]), row["is_time"])
         for row in rows.orderBy("order", "subject", "place").collect()
     ]
     unlike = [figure for figure, is_time in found if differs(figure, is_time, tolerance)]
     is_by_queue = any(_has_queues(jobs) for jobs in (jobs_a, jobs_b))
-    pairs = compare_rules.pairs(jobs_a, jobs_b, a.snapshot, b.snapshot, is_by_queue).localCheckpoint()
+    pairs = comparison_rules.pairs(jobs_a, jobs_b, a.snapshot, b.snapshot, is_by_queue).localCheckpoint()
     shared = pairs.where("in_a AND in_b").count()
     details: list[Figure] = []
     total = len(unlike)
     if shared:
-        apart = compare_rules.apart(pairs)
+        apart = comparison_rules.apart(pairs)
         details = [
             Figure(row["subject"], row["measure"], row["a"], row["b"])
             for row in apart.orderBy("job_id", "measure").limit(most).collect()
@@ -127,7 +128,7 @@ def differs(figure: Figure, is_time: bool, tolerance: float) -> bool:
 def side_of_server(spark: "SparkSession", where: Where, label: str | None = None) -> Side:
     """A side as its server tells it."""
     name = label or ":".join(part for part in (where.namespace, where.queue) if part)
-    return Side(name, live_events(spark, where), feeds.snapshot(spark, where).localCheckpoint())
+    return Side(name, live_events(spark, where), snapshot_of(spark, where).localCheckpoint())
 
 
 def side_of_lake(spark: "SparkSession", lake: "Lake", queue: str, protocol: str | None = None) -> Side:

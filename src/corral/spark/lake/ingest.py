@@ -1,11 +1,13 @@
 """Filing: the query that brings a protocol's events into bronze, once to the present or for good."""
 
+import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -15,15 +17,16 @@ from corral.errors import CorralError, InvalidOptions
 from corral.spark.lag import lag_of
 from corral.spark.lake import bronze
 from corral.spark.lake.bronze import BronzeSink
-from corral.spark.lake.feeds import BATCH_EVENTS, events_as_they_come, source_name
-from corral.spark.lake.generations import write_json
-from corral.spark.lake.layout import Lake
+from corral.spark.lake.tables import Lake
+from corral.spark.lake.versions import write_json
 from corral.spark.options import Where
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+BATCH_EVENTS = 1_000_000
+"""Of one batch at most: what a lake that is far behind reads before it notes how far it is."""
 LOOK_S = 0.2
 FINISH_S = 60.0
 """So long a batch has to end once a stop is asked for; one that is broken off is read again later."""
@@ -199,3 +202,37 @@ def _cause(error: PySparkException) -> str:
     ours = [line for line in lines if line.startswith("corral.")]
     told = ours or [line for line in lines if _PYTHON_ERROR.match(line)]
     return told[-1] if told else lines[0] if lines else type(error).__name__
+
+
+def source_name(where: Where) -> str:
+    """The protocol and namespace as the name of a folder; queues may join and leave.
+
+    >>> source_name(Where("redis://localhost", "bullmq", "bull", "mail"))
+    'bullmq-535a5307'
+    """
+    named = json.dumps([where.protocol_name, where.namespace]).encode()
+    return f"{where.protocol_name}-{sha256(named).hexdigest()[:8]}"
+
+
+def events_as_they_come(
+    spark: "SparkSession", where: Where, batch_events: int, starting: Mapping[str, Any] | None
+) -> "DataFrame":
+    """A stream of events; what was trimmed before it was read is a row of its own."""
+    options = {"maxOffsetsPerTrigger": str(batch_events), "failOnDataLoss": "false"}
+    if starting is not None:
+        options["startingOffsets"] = json.dumps(starting)
+    return spark.readStream.format("corral").options(**_named(where), **options).load()
+
+
+def snapshot_of(spark: "SparkSession", where: Where) -> "DataFrame":
+    """Every job there is now, in any state."""
+    return spark.read.format("corral").options(**_named(where), table="jobs").load()
+
+
+def _named(where: Where) -> dict[str, str]:
+    return {
+        "url": where.url,
+        "protocol": where.protocol_name,
+        "namespace": where.namespace,
+        "queue": where.queue,
+    }

@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 from corral.core.event import EventKind
 from corral.core.job import JobState
 from corral.spark.lake import silver
-from corral.spark.lake.audit_findings import Verdict
+from corral.spark.lake.audit.findings import Verdict
 from corral.spark.schema import GAP
 
 QUEUE = ("protocol", "queue")

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql import functions as sf
 
+from corral.spark.client import Visit
 from corral.spark.events import gap_batch
 from corral.spark.gaps import Gap, WhyGone
-from corral.spark.lake import audit_places, audit_rules, feeds
-from corral.spark.lake.audit_findings import RIGHT, WRONG, Finding, Verdict
-from corral.spark.lake.audit_rules import Cut
+from corral.spark.lake.audit import locations, rules
+from corral.spark.lake.audit.findings import RIGHT, WRONG, Finding, Verdict
+from corral.spark.lake.audit.rules import Cut
+from corral.spark.lake.ingest import snapshot_of
 from corral.spark.offsets import BEGINNING, trimmed
 from corral.spark.options import Reading, Where
 from corral.spark.schema import EVENTS
-from corral.spark.visit import Visit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from corral.spark.lake.layout import Lake
+    from corral.spark.lake.tables import Lake
 
 MOST_FINDINGS = 1000
 
@@ -109,16 +110,16 @@ def audit(
         queues = visit.queues()
         cut = _ends(visit, where, queues)
     snapshot = _snapshot(spark, where)
-    listed = audit_places.places(spark, where, queues, retry_s).localCheckpoint()
+    listed = locations.places(spark, where, queues, retry_s).localCheckpoint()
     history = events().where((sf.col("protocol") == where.protocol_name) & sf.col("queue").isin(queues))
-    judged = audit_rules.judge(history, snapshot, cut, since=since, has_strangers=has_strangers)
+    judged = rules.judge(history, snapshot, cut, since=since, has_strangers=has_strangers)
     judged = judged.localCheckpoint()
-    suspects = audit_places.odd(listed, snapshot, judged, queues).limit(audit_places.MOST_ODD)
+    suspects = locations.odd(listed, snapshot, judged, queues).limit(locations.MOST_ODD)
     asked = [(row["queue"], row["job_id"]) for row in suspects.collect()]
     seen = [
         *_gaps(history, since),
-        *audit_places.once(audit_places.look_closer(where, asked, retry_s), queues),
-        *audit_places.once(audit_places.leaks(where, queues, retry_s), queues),
+        *locations.once(locations.look_closer(where, asked, retry_s), queues),
+        *locations.once(locations.leaks(where, queues, retry_s), queues),
     ]
     return summed(where.protocol_name, queues, judged, seen, most)
 
@@ -147,7 +148,7 @@ def summed(
     seen: Sequence[Finding],
     most: int = MOST_FINDINGS,
 ) -> Audit:
-    """The audit that verdicts on jobs (`audit_rules.judge`) and findings besides them make."""
+    """The audit that verdicts on jobs (`rules.judge`) and findings besides them make."""
     counts = {row["verdict"]: row["count"] for row in judged.groupBy("verdict").count().collect()}
     bad = judged.where(sf.col("verdict").isin(*map(str, WRONG), str(Verdict.UNPROVABLE)))
     rows = bad.orderBy(sf.col("verdict") == str(Verdict.UNPROVABLE), "verdict", "queue", "job_id").limit(most)
@@ -186,7 +187,7 @@ def live_events(spark: "SparkSession", where: Where) -> "DataFrame":
 def _snapshot(spark: "SparkSession", where: Where) -> "DataFrame":
     """The records as they are now; kept, because a second look would be at another moment."""
     return (
-        feeds.snapshot(spark, where)
+        snapshot_of(spark, where)
         .select("protocol", "queue", "job_id", "name", "state", "created_at")
         .localCheckpoint()
     )
@@ -199,7 +200,7 @@ def _ends(visit: Visit, where: Where, queues: Sequence[str]) -> Cut:
 
 def _gaps(history: "DataFrame", since: datetime | None) -> list[Finding]:
     found = []
-    for row in audit_rules.gaps(history, since).collect():
+    for row in rules.gaps(history, since).collect():
         told = msgspec.json.decode(row["data"], type=dict[str, Any])
         gap = Gap(row["queue"], WhyGone(told["why"]), told["missing"], told["after"], told["before"])
         found.append(Finding(Verdict.UNPROVABLE, row["protocol"], row["queue"], None, None, gap.sentence()))

@@ -1,0 +1,1 @@
+"""Audits of a lake or a server, and comparisons of two queues."""
