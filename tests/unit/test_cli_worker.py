@@ -132,7 +132,7 @@ def test_metrics_are_served_at_the_port_that_is_asked_for(barn: Path, app: Corra
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
                 return str(answer.read().decode())
 
-        wanted = 'corral_jobs_total{outcome="completed",queue="sums",protocol="bullmq"} 1.0'
+        wanted = 'corral_jobs_total{outcome="completed",protocol="bullmq",queue="sums"} 1.0'
         assert eventually(lambda: wanted in exposition())
         assert worker.stop()[0] == 0
 

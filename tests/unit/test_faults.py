@@ -72,7 +72,7 @@ async def too_few_replicas(store: Store) -> None:
 
 
 async def unblocked(store: Store) -> None:
-    line = store.line("waiting", 5)
+    line = store.blocking_connection("waiting", 5)
     number = await line.call("CLIENT", "ID")
     waiting = asyncio.create_task(line.call("BLPOP", "nothing", 5))
     async with asyncio.timeout(10):
@@ -83,7 +83,7 @@ async def unblocked(store: Store) -> None:
 
 
 async def unblocked_by_a_failover(store: Store) -> None:
-    line = store.line("waiting", 5)
+    line = store.blocking_connection("waiting", 5)
     number = await line.call("CLIENT", "ID")
     waiting = asyncio.create_task(line.call("BLPOP", "nothing", 5))
     async with asyncio.timeout(10):
@@ -306,7 +306,7 @@ def test_a_connection_that_cannot_be_made_is_away(lost: Exception) -> None:
 async def test_nobody_above_sees_an_error_of_the_client_library() -> None:
     store = Store(f"redis://127.0.0.1:{free_port()}")
     for attempt in (store.call("PING"), store.pipe([["PING"]]), store.run(WRITE, ["a"], ["b"]),
-                    store.line("a", 1).call("PING")):  # fmt: skip
+                    store.blocking_connection("a", 1).call("PING")):  # fmt: skip
         with pytest.raises(CorralError) as caught:
             await attempt
         assert not isinstance(caught.value, redis_errors.RedisError)

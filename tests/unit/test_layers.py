@@ -44,7 +44,7 @@ def test_the_house_keeps_its_layers(house: Path) -> None:
         ("core/job.py", "import asyncio", "The core is pure"),
         ("store/client.py", "import corral.protocols.binding", "Imports go one way"),
         (
-            "wire/streams/broker.py",
+            "protocols/streams/broker.py",
             "import corral.protocols.bullmq.keys",
             "Protocols never import each other",
         ),

@@ -75,7 +75,7 @@ def test_metrics_go_into_the_registry_they_are_given_and_two_can_live_side_by_si
     registry = CollectorRegistry()
     mine, other = Metrics(registry), Metrics()
     mine.queue("bullmq", "mail").stalled(2)
-    assert b'bullmq_stalled_jobs_detected_total{queue="mail",protocol="bullmq"} 2.0' in mine.exposition()
+    assert b'bullmq_stalled_jobs_detected_total{protocol="bullmq",queue="mail"} 2.0' in mine.exposition()
     assert b'queue="mail"' not in other.exposition()
     assert mine.queue("bullmq", "mail") is mine.queue("bullmq", "mail")
 

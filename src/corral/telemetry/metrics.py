@@ -59,7 +59,7 @@ class Metrics:
 
     >>> metrics = Metrics()
     >>> metrics.queue("bullmq", "mail").lost_work(1)
-    >>> b'bullmq_lost_work_total{queue="mail",protocol="bullmq"} 1.0' in metrics.exposition()
+    >>> b'bullmq_lost_work_total{protocol="bullmq",queue="mail"} 1.0' in metrics.exposition()
     True
     """
 
