@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from corral.store.client import Store
+from tests.support.node import Node, why_no_node
 from tests.support.servers import Server, redis_server_binary, start_valkey
 
 
@@ -72,3 +73,23 @@ async def store(url: str) -> AsyncIterator[Store]:
     store = Store(url)
     yield store
     await store.close()
+
+
+@pytest.fixture(scope="session")
+def node_process() -> Iterator[Node]:
+    """One Node for this pytest process."""
+    missing = why_no_node()
+    if missing:
+        # the proof against the real peer is not left out in silence
+        pytest.fail(missing, pytrace=False)
+    node = Node()
+    yield node
+    node.kill()
+
+
+@pytest.fixture
+async def node(node_process: Node) -> AsyncIterator[Node]:
+    """That Node, holding nothing before and after."""
+    await node_process("closeAll")
+    yield node_process
+    await node_process("closeAll")

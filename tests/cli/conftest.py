@@ -22,7 +22,7 @@ def shell(url: str, monkeypatch: pytest.MonkeyPatch) -> Shell:
     return corral
 
 
-class Yard:
+class AppQueue:
     """One queue of one protocol, from the program's side."""
 
     def __init__(self, app: Corral, protocol: str) -> None:
@@ -70,15 +70,15 @@ class Yard:
 
 
 @pytest.fixture
-def yards(url: str) -> Iterator[Callable[[str], Yard]]:
+def app_queues(url: str) -> Iterator[Callable[[str], AppQueue]]:
     """Yards in any protocol of an empty server."""
     app = Corral(url)
-    yield lambda protocol: Yard(app, protocol)
+    yield lambda protocol: AppQueue(app, protocol)
     app.sync(app.close())
     app.sync.close()
 
 
 @pytest.fixture(params=list(PROTOCOLS))
-def yard(request: pytest.FixtureRequest, yards: Callable[[str], Yard]) -> Yard:
-    """A yard in each protocol."""
-    return yards(request.param)
+def app_queue(request: pytest.FixtureRequest, app_queues: Callable[[str], AppQueue]) -> AppQueue:
+    """A app_queue in each protocol."""
+    return app_queues(request.param)

@@ -9,31 +9,31 @@ from corral import JobState
 from corral.core.capability import Capability
 from corral.core.job import Job
 from corral.protocols.bullmq.schedulers import BullmqSchedulers
-from tests.cli.conftest import Shell, Yard
+from tests.cli.conftest import AppQueue, Shell
 from tests.support.apps import working
 
 YEARLY = "0 0 1 1 *"
 
 
 @pytest.fixture(params=["bullmq", "bridgemq"])
-def scheduled(request: pytest.FixtureRequest, yards: Callable[[str], Yard]) -> Yard:
+def scheduled(request: pytest.FixtureRequest, app_queues: Callable[[str], AppQueue]) -> AppQueue:
     """A queue with the schedule `report`."""
-    yard = yards(request.param)
-    binding = yard.app.binding(yard.queue)
-    if yard.protocol == "bullmq":
+    app_queue = app_queues(request.param)
+    binding = app_queue.app.binding(app_queue.queue)
+    if app_queue.protocol == "bullmq":
         rule = {"pattern": YEARLY, "tz": "UTC"}
         options = {"attempts": 7}
-        yard.app.sync(
+        app_queue.app.sync(
             BullmqSchedulers(binding).upsert("report", rule, name="send", data={"n": 1}, options=options)
         )
     else:
-        options = yard.queue.options({"cron": YEARLY, "timezone": "UTC", "attempts": 7})
+        options = app_queue.queue.options({"cron": YEARLY, "timezone": "UTC", "attempts": 7})
         job = Job(name="send", data={"n": 1}, queue="mail", id="report", options=options)
-        yard.app.sync(yard.queue.operator.schedule(job))  # type: ignore[attr-defined]
-    return yard
+        app_queue.app.sync(app_queue.queue.operator.schedule(job))  # type: ignore[attr-defined]
+    return app_queue
 
 
-def test_schedules_are_listed_with_their_rule_and_next_time(scheduled: Yard, shell: Shell) -> None:
+def test_schedules_are_listed_with_their_rule_and_next_time(scheduled: AppQueue, shell: Shell) -> None:
     [found] = shell("cron", "ls", "--json").documents
     assert (found["protocol"], found["queue"], found["id"]) == (scheduled.protocol, "mail", "report")
     assert (found["job"]["name"], found["job"]["data"]) == ("send", {"n": 1})
@@ -44,7 +44,7 @@ def test_schedules_are_listed_with_their_rule_and_next_time(scheduled: Yard, she
     assert "-01-01 00:00:00" in said.out
 
 
-def test_a_schedule_is_run_now_and_stays_as_it_is(scheduled: Yard, shell: Shell) -> None:
+def test_a_schedule_is_run_now_and_stays_as_it_is(scheduled: AppQueue, shell: Shell) -> None:
     before = shell("cron", "ls", "--json").documents[0]["next_at"]
     said = shell("cron", "run", "mail", "report")
     assert said.code == 0
@@ -57,7 +57,7 @@ def test_a_schedule_is_run_now_and_stays_as_it_is(scheduled: Yard, shell: Shell)
     assert second["id"] != job.id
 
 
-def test_a_schedule_is_paused_and_resumed_or_the_reason_is_given(scheduled: Yard, shell: Shell) -> None:
+def test_a_schedule_is_paused_and_resumed_or_the_reason_is_given(scheduled: AppQueue, shell: Shell) -> None:
     said = shell("cron", "pause", "mail", "report")
     if scheduled.protocol == "bullmq":
         assert (said.code, "no word for a paused schedule" in said.err) == (2, True)
@@ -71,15 +71,15 @@ def test_a_schedule_is_paused_and_resumed_or_the_reason_is_given(scheduled: Yard
 
 
 @pytest.mark.parametrize("verb", ["run", "pause", "resume"])
-def test_a_schedule_that_is_not_there_is_named(scheduled: Yard, shell: Shell, verb: str) -> None:
+def test_a_schedule_that_is_not_there_is_named(scheduled: AppQueue, shell: Shell, verb: str) -> None:
     said = shell("cron", verb, "mail", "nightly")
     assert (said.code, "no schedule 'nightly' in queue 'mail'" in said.err) == (1, True)
 
 
-def test_a_protocol_without_schedules_says_so(yards: Callable[[str], Yard], shell: Shell) -> None:
-    yard = yards("streams")
-    yard.add({})
-    assert not yard.can(Capability.CRON)
+def test_a_protocol_without_schedules_says_so(app_queues: Callable[[str], AppQueue], shell: Shell) -> None:
+    app_queue = app_queues("streams")
+    app_queue.add({})
+    assert not app_queue.can(Capability.CRON)
     assert shell("cron", "ls").out == "no schedules here\n"
     said = shell("cron", "ls", "--protocol", "streams")
     assert (said.code, "protocol 'streams' has no cron" in said.err) == (2, True)
@@ -88,19 +88,19 @@ def test_a_protocol_without_schedules_says_so(yards: Callable[[str], Yard], shel
 # -- workers ------------------------------------------------------------------------------------------------
 
 
-def test_workers_are_listed_while_they_are_alive(yard: Yard, shell: Shell) -> None:
-    yard.work({})
+def test_workers_are_listed_while_they_are_alive(app_queue: AppQueue, shell: Shell) -> None:
+    app_queue.work({})
     assert "no workers are alive" in shell("workers").out
 
     async def look_while_one_works() -> None:
-        queues = [yard.queue.name]
-        async with working(yard.app, queues=queues, protocol=yard.protocol, name="bessie"):
-            while not await yard.queue.inspector.workers():
+        queues = [app_queue.queue.name]
+        async with working(app_queue.app, queues=queues, protocol=app_queue.protocol, name="bessie"):
+            while not await app_queue.queue.inspector.workers():
                 await asyncio.sleep(0.01)
             said = await asyncio.to_thread(shell, "workers", "--json")
             assert [(one["protocol"], one["queues"], one["name"]) for one in said.documents] == [
-                (yard.protocol, queues, "bessie")
+                (app_queue.protocol, queues, "bessie")
             ]
-            assert "bessie" in (await asyncio.to_thread(shell, "workers", yard.queue.name)).out
+            assert "bessie" in (await asyncio.to_thread(shell, "workers", app_queue.queue.name)).out
 
-    yard.app.sync(look_while_one_works())
+    app_queue.app.sync(look_while_one_works())

@@ -9,7 +9,7 @@ import pytest
 
 from corral.cli.doctor.clock import judge_clock
 from corral.cli.doctor.node import check_version
-from tests.cli.conftest import Shell, Yard
+from tests.cli.conftest import AppQueue, Shell
 from tests.servers.matrix.kinds import documented_rules
 from tests.support.cluster import ClusterServer, cluster_of
 from tests.support.proxy import Command, Link, Proxy
@@ -43,10 +43,10 @@ def healthy(server: Server) -> Iterator[Server]:
 
 
 def test_a_healthy_server_has_nothing_to_mend(
-    healthy: Server, shell: Shell, yards: Callable[[str], Yard]
+    healthy: Server, shell: Shell, app_queues: Callable[[str], AppQueue]
 ) -> None:
     for protocol in ("bullmq", "streams", "bridgemq"):
-        yards(protocol).work({}, {"fail": "x"})
+        app_queues(protocol).work({}, {"fail": "x"})
     found = examine(shell, "--port", str(free_port()), code=0)
     for check in ("version", "persistence", "eviction", "memory", "clients", "clock", "scripts", "cluster",
                   "leaks", "ports"):  # fmt: skip
@@ -95,10 +95,10 @@ def test_a_full_server_is_to_be_mended(healthy: Server, shell: Shell) -> None:
 
 
 def test_locks_of_jobs_that_nobody_works_on_are_told(
-    healthy: Server, shell: Shell, yards: Callable[[str], Yard]
+    healthy: Server, shell: Shell, app_queues: Callable[[str], AppQueue]
 ) -> None:
-    [waiting] = yards("bullmq").add({})
-    [routed] = yards("bridgemq").add({})
+    [waiting] = app_queues("bullmq").add({})
+    [routed] = app_queues("bridgemq").add({})
     with healthy.connect() as client:
         client.set(f"bull:mail:{waiting}:lock", "somebody")
         client.set(f"bridge:jobs:lock:{routed}", "somebody")
@@ -116,9 +116,9 @@ def test_locks_of_jobs_that_nobody_works_on_are_told(
 
 
 def test_jobs_that_wait_for_nobody_are_noted(
-    healthy: Server, shell: Shell, yards: Callable[[str], Yard]
+    healthy: Server, shell: Shell, app_queues: Callable[[str], AppQueue]
 ) -> None:
-    yards("bullmq").add({}, {})
+    app_queues("bullmq").add({}, {})
     [finding] = examine(shell, code=0)["queues"]
     assert (finding["level"], finding["mend"]) == ("note", "corral worker MODULE:APP")
     assert "2 jobs wait" in finding["finding"]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from corral.cli.pulse import MOST_JOBS, WINDOW_S, Pulse
-from tests.cli.conftest import Shell, Yard
+from tests.cli.conftest import AppQueue, Shell
 from tests.support.apps import ended, working
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
@@ -57,31 +57,37 @@ def test_jobs_that_never_end_are_forgotten_one_day() -> None:
 # -- the command --------------------------------------------------------------------------------------------
 
 
-def test_one_look_tells_rates_times_and_workers(yard: Yard, shell: Shell) -> None:
-    yard.work({})
+def test_one_look_tells_rates_times_and_workers(app_queue: AppQueue, shell: Shell) -> None:
+    app_queue.work({})
 
     async def look_while_jobs_are_done() -> list[dict[str, object]]:
-        async with working(yard.app, queues=[yard.queue.name], protocol=yard.protocol, name="bessie"):
-            words = ("top", "--once", "--interval", "2", "--json", "--protocol", yard.protocol)
+        async with working(
+            app_queue.app, queues=[app_queue.queue.name], protocol=app_queue.protocol, name="bessie"
+        ):
+            words = ("top", "--once", "--interval", "2", "--json", "--protocol", app_queue.protocol)
             looking = asyncio.create_task(asyncio.to_thread(shell, *words))
             while not looking.done():
-                job = await yard.queue.add(yard.name, {} if yard.protocol == "streams" else {"fail": "x"})
-                await ended(yard.queue, job.id)
+                job = await app_queue.queue.add(
+                    app_queue.name, {} if app_queue.protocol == "streams" else {"fail": "x"}
+                )
+                await ended(app_queue.queue, job.id)
                 await asyncio.sleep(0.02)
             return (await looking).documents
 
-    [document] = yard.app.sync(look_while_jobs_are_done())
-    assert (document["protocol"], document["queue"]) == (yard.protocol, yard.queue.name)
+    [document] = app_queue.app.sync(look_while_jobs_are_done())
+    assert (document["protocol"], document["queue"]) == (app_queue.protocol, app_queue.queue.name)
     assert document["workers"] == ["bessie"]
     rates = document["per_second"]
     assert rates["added"] > 1
-    assert rates["completed" if yard.protocol == "streams" else "dead"] > 1
+    assert rates["completed" if app_queue.protocol == "streams" else "dead"] > 1
     assert 0 <= document["p95_wait_ms"] < 5000
     assert 0 <= document["p95_run_ms"] < 5000
 
 
-def test_without_a_terminal_it_prints_lines_again_and_again(yards: Callable[[str], Yard], url: str) -> None:
-    yards("bullmq").add({})
+def test_without_a_terminal_it_prints_lines_again_and_again(
+    app_queues: Callable[[str], AppQueue], url: str
+) -> None:
+    app_queues("bullmq").add({})
     top = start("top", "--interval", "0.2", "--json", "--url", url)
     try:
         assert top.stdout is not None
@@ -93,9 +99,9 @@ def test_without_a_terminal_it_prints_lines_again_and_again(yards: Callable[[str
         top.communicate()
 
 
-def test_an_outage_is_told_once_and_waited_for(yards: Callable[[str], Yard], server: Server) -> None:
-    yard = yards("bullmq")
-    yard.add({})
+def test_an_outage_is_told_once_and_waited_for(app_queues: Callable[[str], AppQueue], server: Server) -> None:
+    app_queue = app_queues("bullmq")
+    app_queue.add({})
     with Proxy(server.port) as proxy:
         top = start("top", "--interval", "0.2", "--json", "--url", proxy.url)
         try:
@@ -104,7 +110,7 @@ def test_an_outage_is_told_once_and_waited_for(yards: Callable[[str], Yard], ser
             assert json.loads(top.stdout.readline())["queue"] == "mail"
             proxy.go_away()
             assert proxy.url in json.loads(top.stderr.readline())["message"]
-            yard.add({})
+            app_queue.add({})
             proxy.come_back()
             while json.loads(top.stdout.readline())["counts"]["waiting"] != 2:
                 assert top.poll() is None
@@ -121,9 +127,11 @@ def test_an_empty_server_has_nothing_to_watch(shell: Shell, flags: list[str]) ->
     assert (said.code, said.out) == (0, "" if flags else "no queues here yet\n")
 
 
-def test_on_a_terminal_a_screen_is_drawn_with_names_as_text(yards: Callable[[str], Yard], url: str) -> None:
-    yard = yards("bullmq")
-    yard.add({})
+def test_on_a_terminal_a_screen_is_drawn_with_names_as_text(
+    app_queues: Callable[[str], AppQueue], url: str
+) -> None:
+    app_queue = app_queues("bullmq")
+    app_queue.add({})
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "160", "LINES": "40"}
     with subprocess.Popen(
@@ -132,7 +140,7 @@ def test_on_a_terminal_a_screen_is_drawn_with_names_as_text(yards: Callable[[str
     ) as top:  # fmt: skip
         try:
             assert b"mail" in read_until(ours, b"mail")
-            yard.work({"fail": "a \x1b[2Jhostile reason"})
+            app_queue.work({"fail": "a \x1b[2Jhostile reason"})
             assert b"a \\x1b[2Jhostile reason" in read_until(ours, b"hostile reason")
         finally:
             top.send_signal(signal.SIGINT)

@@ -22,7 +22,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class House:
+class QueueHarness:
     """One protocol on one empty server, with as many workers as a test wants."""
 
     def __init__(self, protocol: Protocol, store: Store, namespace: str | None = None) -> None:
@@ -88,10 +88,10 @@ def settle(claim: Claim, outcome: Outcome | None = None) -> Settlement:
 
 
 @pytest.fixture(params=list(PROTOCOLS))
-async def house(request: pytest.FixtureRequest, store: Store) -> AsyncIterator[House]:
-    house = House(PROTOCOLS[request.param], store)
-    yield house
-    await house.close()
+async def harness(request: pytest.FixtureRequest, store: Store) -> AsyncIterator[QueueHarness]:
+    harness = QueueHarness(PROTOCOLS[request.param], store)
+    yield harness
+    await harness.close()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released,
 from corral.core.ports import Why
 from corral.errors import SettleError
 from corral.protocols import PROTOCOLS
-from tests.contract.conftest import House, settle, within
+from tests.contract.conftest import QueueHarness, settle, within
 
 AWKWARD = {
     "big": 130775545883395173,
@@ -29,19 +29,19 @@ async def claim_one(broker):
     return turn.claims[0]
 
 
-async def test_a_submitted_job_is_claimed_with_its_data_untouched(house: House):
-    broker = house.broker()
-    [job_id] = await broker.submit([house.job(AWKWARD)])
+async def test_a_submitted_job_is_claimed_with_its_data_untouched(harness: QueueHarness):
+    broker = harness.broker()
+    [job_id] = await broker.submit([harness.job(AWKWARD)])
     claim = await claim_one(broker)
     assert claim.job.id == job_id
-    assert claim.job.name == house.job_name
+    assert claim.job.name == harness.job_name
     assert claim.job.data == AWKWARD
     assert claim.job.state is JobState.ACTIVE
 
 
-async def test_a_batch_of_any_size_comes_out_in_order(house: House):
-    broker = house.broker()
-    ids = await broker.submit([house.job({"n": n}) for n in range(1234)])
+async def test_a_batch_of_any_size_comes_out_in_order(harness: QueueHarness):
+    broker = harness.broker()
+    ids = await broker.submit([harness.job({"n": n}) for n in range(1234)])
     assert len(set(ids)) == 1234
     seen = []
     while len(seen) < 1234:
@@ -52,77 +52,77 @@ async def test_a_batch_of_any_size_comes_out_in_order(house: House):
     assert [claim.job.data["n"] for claim in seen] == list(range(1234))
 
 
-async def test_submitting_nothing_does_nothing(house: House, server):
-    assert await house.broker().submit([]) == []
+async def test_submitting_nothing_does_nothing(harness: QueueHarness, server):
+    assert await harness.broker().submit([]) == []
     with server.connect() as client:
         assert client.dbsize() == 0
 
 
-async def test_an_empty_queue_says_it_is_drained(house: House):
-    turn = await house.broker().turn([], 5)
+async def test_an_empty_queue_says_it_is_drained(harness: QueueHarness):
+    turn = await harness.broker().turn([], 5)
     assert turn.claims == []
     assert turn.rest.why is Why.DRAINED
 
 
-async def test_a_turn_that_brings_all_that_was_wanted_says_so(house: House):
-    broker = house.broker()
-    await broker.submit([house.job(), house.job()])
+async def test_a_turn_that_brings_all_that_was_wanted_says_so(harness: QueueHarness):
+    broker = harness.broker()
+    await broker.submit([harness.job(), harness.job()])
     turn = await broker.turn([], 1)
     assert turn.rest.why is Why.SATISFIED
 
 
-async def test_a_claim_says_whose_it_is(house: House):
-    broker = house.broker("worker-b")
-    await broker.submit([house.job()])
+async def test_a_claim_says_whose_it_is(harness: QueueHarness):
+    broker = harness.broker("worker-b")
+    await broker.submit([harness.job()])
     claim = await claim_one(broker)
-    seen = await house.inspector.job(claim.job.id)
+    seen = await harness.inspector.job(claim.job.id)
     assert seen is not None
     assert claim.job.worker == "worker-b"
     assert seen.worker in ("worker-b", None)  # not every contract writes it down
     assert claim.job.state is seen.state is JobState.ACTIVE
 
 
-async def test_a_turn_settles_and_claims_in_one_trip(house: House):
-    broker = house.broker()
-    first, second = await broker.submit([house.job(), house.job()])
+async def test_a_turn_settles_and_claims_in_one_trip(harness: QueueHarness):
+    broker = harness.broker()
+    first, second = await broker.submit([harness.job(), harness.job()])
     claim = await claim_one(broker)
     turn = await broker.turn([settle(claim, Completed(b'{"ok":true}'))], 1)
     assert turn.verdicts == [None]
     assert [c.job.id for c in turn.claims] == [second]
-    done = await house.inspector.job(first)
+    done = await harness.inspector.job(first)
     assert done is not None
     assert done.state is JobState.COMPLETED
     assert done.result == {"ok": True}
     assert done.reason is None
 
 
-async def test_a_dead_job_keeps_its_reason(house: House):
-    broker = house.broker()
-    [job_id] = await broker.submit([house.job()])
+async def test_a_dead_job_keeps_its_reason(harness: QueueHarness):
+    broker = harness.broker()
+    [job_id] = await broker.submit([harness.job()])
     claim = await claim_one(broker)
     await broker.turn([settle(claim, Dead("schief gelaufen: ß", "Traceback …"))], 0)
-    dead = await house.inspector.job(job_id)
+    dead = await harness.inspector.job(job_id)
     assert dead is not None
     assert dead.state is JobState.DEAD
     assert dead.reason == "schief gelaufen: ß"
     assert (await broker.turn([], 1)).claims == []
 
 
-async def test_a_second_settlement_is_refused(house: House):
-    broker = house.broker()
-    await broker.submit([house.job()])
+async def test_a_second_settlement_is_refused(harness: QueueHarness):
+    broker = harness.broker()
+    await broker.submit([harness.job()])
     claim = await claim_one(broker)
     assert (await broker.turn([settle(claim)], 0)).verdicts == [None]
     [verdict] = (await broker.turn([settle(claim, Dead("late"))], 0)).verdicts
     assert isinstance(verdict, SettleError)
     assert verdict.job_id == claim.job.id
-    job = await house.inspector.job(claim.job.id)
+    job = await harness.inspector.job(claim.job.id)
     assert job is None or job.state is JobState.COMPLETED
 
 
-async def test_one_refused_settlement_leaves_its_neighbours_alone(house: House):
-    broker = house.broker()
-    await broker.submit([house.job() for _ in range(3)])
+async def test_one_refused_settlement_leaves_its_neighbours_alone(harness: QueueHarness):
+    broker = harness.broker()
+    await broker.submit([harness.job() for _ in range(3)])
     claims = list((await broker.turn([], 3)).claims)
     await broker.turn([settle(claims[1])], 0)
     verdicts = (await broker.turn([settle(claim) for claim in claims], 0)).verdicts
@@ -131,9 +131,9 @@ async def test_one_refused_settlement_leaves_its_neighbours_alone(house: House):
     assert isinstance(verdicts[1], SettleError)
 
 
-async def test_competing_workers_share_the_jobs_without_overlap(house: House):
-    brokers = [house.broker(f"worker-{n}") for n in range(4)]
-    ids = await brokers[0].submit([house.job({"n": n}) for n in range(400)])
+async def test_competing_workers_share_the_jobs_without_overlap(harness: QueueHarness):
+    brokers = [harness.broker(f"worker-{n}") for n in range(4)]
+    ids = await brokers[0].submit([harness.job({"n": n}) for n in range(400)])
 
     async def work(broker):
         seen, settlements = [], []
@@ -149,51 +149,51 @@ async def test_competing_workers_share_the_jobs_without_overlap(house: House):
     assert sorted(job_id for share in shares for job_id in share) == sorted(ids)
 
 
-async def test_a_waiting_worker_is_woken_by_a_new_job(house: House):
-    waiting, producer = house.broker(), house.broker("producer")
+async def test_a_waiting_worker_is_woken_by_a_new_job(harness: QueueHarness):
+    waiting, producer = harness.broker(), harness.broker("producer")
     rest = (await waiting.turn([], 1)).rest
     task = asyncio.create_task(waiting.wait(rest))
     await asyncio.sleep(0.2)
     assert not task.done(), "an idle worker waits"
     with within(1):
-        await producer.submit([house.job()])
+        await producer.submit([harness.job()])
         await task
     assert len((await waiting.turn([], 1)).claims) == 1
 
 
-async def test_no_job_is_missed_between_the_turn_and_the_wait(house: House):
-    broker = house.broker()
+async def test_no_job_is_missed_between_the_turn_and_the_wait(harness: QueueHarness):
+    broker = harness.broker()
     rest = (await broker.turn([], 1)).rest
-    await broker.submit([house.job()])
+    await broker.submit([harness.job()])
     with within(1):
         await broker.wait(rest)
 
 
-async def test_a_cancelled_wait_can_be_begun_again(house: House):
-    broker = house.broker()
+async def test_a_cancelled_wait_can_be_begun_again(harness: QueueHarness):
+    broker = harness.broker()
     rest = (await broker.turn([], 1)).rest
     task = asyncio.create_task(broker.wait(rest))
     await asyncio.sleep(0.1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await nobody_waits(house)
-    await broker.submit([house.job()])
+    await nobody_waits(harness)
+    await broker.submit([harness.job()])
     with within(1):
         await broker.wait(rest)
     assert (await broker.turn([], 1)).claims
 
 
-async def nobody_waits(house: House) -> None:
+async def nobody_waits(harness: QueueHarness) -> None:
     """The server has seen that the wait was given up; until then it may hand the wake-up to nobody."""
     async with asyncio.timeout(5):
-        while b"flags=b" in await house.store.call("CLIENT", "LIST"):
+        while b"flags=b" in await harness.store.call("CLIENT", "LIST"):
             await asyncio.sleep(0.005)
 
 
-async def test_a_released_job_comes_back_with_no_attempt_spent(house: House):
-    broker, other = house.broker(), house.broker("worker-b")
-    await broker.submit([house.job({"n": 1})])
+async def test_a_released_job_comes_back_with_no_attempt_spent(harness: QueueHarness):
+    broker, other = harness.broker(), harness.broker("worker-b")
+    await broker.submit([harness.job({"n": 1})])
     claim = await claim_one(broker)
     assert (await broker.turn([settle(claim, Released())], 0)).verdicts == [None]
     again = await claim_one(other)
@@ -205,9 +205,9 @@ async def test_a_released_job_comes_back_with_no_attempt_spent(house: House):
     assert (await other.turn([settle(again)], 0)).verdicts == [None]
 
 
-async def test_an_extended_claim_outlives_its_lock(house: House):
-    broker, other = house.broker(lock_ms=600), house.broker("worker-b", lock_ms=600)
-    await broker.submit([house.job()])
+async def test_an_extended_claim_outlives_its_lock(harness: QueueHarness):
+    broker, other = harness.broker(lock_ms=600), harness.broker("worker-b", lock_ms=600)
+    await broker.submit([harness.job()])
     claim = await claim_one(broker)
     for _ in range(8):
         await asyncio.sleep(0.1)
@@ -218,7 +218,7 @@ async def test_an_extended_claim_outlives_its_lock(house: House):
     assert (await broker.turn([settle(claim)], 0)).verdicts == [None]
 
 
-async def take_over(house: House, other) -> object:
+async def take_over(harness: QueueHarness, other) -> object:
     """Recover until the abandoned job is in other hands."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
@@ -230,25 +230,27 @@ async def take_over(house: House, other) -> object:
     raise AssertionError("the abandoned job never came back")
 
 
-async def test_an_abandoned_job_goes_to_another_worker_and_the_late_settlement_is_refused(house: House):
-    broker, other = house.broker(lock_ms=150), house.broker("worker-b", lock_ms=150, max_stalls=5)
-    await broker.submit([house.job({"n": 1})])
+async def test_an_abandoned_job_goes_to_another_worker_and_the_late_settlement_is_refused(
+    harness: QueueHarness,
+):
+    broker, other = harness.broker(lock_ms=150), harness.broker("worker-b", lock_ms=150, max_stalls=5)
+    await broker.submit([harness.job({"n": 1})])
     claim = await claim_one(broker)
-    again = await take_over(house, other)
+    again = await take_over(harness, other)
     assert again.job.id == claim.job.id
     assert again.job.data == {"n": 1}
     assert [lost.job.id for lost in (await broker.extend([claim])).lost] == [claim.job.id]
     [late] = (await broker.turn([settle(claim, Completed(b'"late"'))], 0)).verdicts
     assert isinstance(late, SettleError)
     assert (await other.turn([settle(again, Completed(b'"right"'))], 0)).verdicts == [None]
-    job = await house.inspector.job(claim.job.id)
+    job = await harness.inspector.job(claim.job.id)
     assert job is not None
     assert job.result == "right"
 
 
-async def test_a_job_that_kills_every_worker_ends_dead(house: House):
-    broker = house.broker(lock_ms=60, max_stalls=2)
-    [job_id] = await broker.submit([house.job()])
+async def test_a_job_that_kills_every_worker_ends_dead(harness: QueueHarness):
+    broker = harness.broker(lock_ms=60, max_stalls=2)
+    [job_id] = await broker.submit([harness.job()])
     await claim_one(broker)
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
@@ -256,7 +258,7 @@ async def test_a_job_that_kills_every_worker_ends_dead(house: House):
         for claim in (await broker.turn([], 1)).claims:
             if claim.job.doomed:
                 await broker.turn([settle(claim, Dead(claim.job.doomed))], 0)
-        job = await house.inspector.job(job_id)
+        job = await harness.inspector.job(job_id)
         assert job is not None
         if job.state is JobState.DEAD:
             assert job.reason
@@ -265,11 +267,11 @@ async def test_a_job_that_kills_every_worker_ends_dead(house: House):
     raise AssertionError("the job was tried for ever")
 
 
-async def test_what_a_lost_trip_claimed_can_be_adopted(house: House):
+async def test_what_a_lost_trip_claimed_can_be_adopted(harness: QueueHarness):
     """The answer is lost after the script ran: another broker object plays the trip that nobody saw."""
-    broker = house.broker()
-    ids = await broker.submit([house.job({"n": n}) for n in range(3)])
-    real_run, store = house.store.run, house.store
+    broker = harness.broker()
+    ids = await broker.submit([harness.job({"n": n}) for n in range(3)])
+    real_run, store = harness.store.run, harness.store
 
     async def run_and_lose(*args, **kwargs):
         await real_run(*args, **kwargs)
@@ -287,11 +289,11 @@ async def test_what_a_lost_trip_claimed_can_be_adopted(house: House):
     assert [claim.job.id for claim in (await broker.turn([], 5)).claims] == ids[2:]
 
 
-async def test_settling_after_a_lost_trip_does_not_forget_what_it_may_have_claimed(house: House):
-    broker = house.broker()
-    first, second = await broker.submit([house.job(), house.job()])
+async def test_settling_after_a_lost_trip_does_not_forget_what_it_may_have_claimed(harness: QueueHarness):
+    broker = harness.broker()
+    first, second = await broker.submit([harness.job(), harness.job()])
     claim = await claim_one(broker)
-    real_run, store = house.store.run, house.store
+    real_run, store = harness.store.run, harness.store
 
     async def run_and_lose(*args, **kwargs):
         await real_run(*args, **kwargs)
@@ -307,15 +309,15 @@ async def test_settling_after_a_lost_trip_does_not_forget_what_it_may_have_claim
     assert [found.job.id for found in adopted] == [second]
 
 
-async def test_a_trip_that_only_settles_may_be_under_way_beside_one_that_claims(house: House):
-    broker = house.broker()
-    ids = await broker.submit([house.job({"n": n}) for n in range(3)])
+async def test_a_trip_that_only_settles_may_be_under_way_beside_one_that_claims(harness: QueueHarness):
+    broker = harness.broker()
+    ids = await broker.submit([harness.job({"n": n}) for n in range(3)])
     first = await claim_one(broker)
     claiming, settling = await asyncio.gather(broker.turn([], 1), broker.turn([settle(first)], 0))
     [second] = claiming.claims
     assert (second.job.id, settling.verdicts, broker.unanswered) == (ids[1], [None], None)
 
-    real_run, store = house.store.run, house.store
+    real_run, store = harness.store.run, harness.store
 
     async def run_and_lose(*args, **kwargs):
         await real_run(*args, **kwargs)
@@ -332,11 +334,11 @@ async def test_a_trip_that_only_settles_may_be_under_way_beside_one_that_claims(
     assert (await broker.turn([settle(adopted)], 0)).verdicts == [None]
 
 
-async def test_a_lost_trip_that_claimed_nothing_leaves_nothing_to_adopt(house: House):
-    broker = house.broker()
-    await broker.submit([house.job()])
+async def test_a_lost_trip_that_claimed_nothing_leaves_nothing_to_adopt(harness: QueueHarness):
+    broker = harness.broker()
+    await broker.submit([harness.job()])
     claim = await claim_one(broker)
-    real_run, store = house.store.run, house.store
+    real_run, store = harness.store.run, harness.store
 
     async def fail_before(*args, **kwargs):
         raise ConnectionError("never sent")
@@ -350,10 +352,10 @@ async def test_a_lost_trip_that_claimed_nothing_leaves_nothing_to_adopt(house: H
     assert (await broker.turn([settle(claim)], 0)).verdicts == [None]
 
 
-async def test_a_lost_trip_that_arrives_after_its_recovery_claims_nothing(house: House):
-    broker = house.broker()
-    ids = await broker.submit([house.job()])
-    real_run, store = house.store.run, house.store
+async def test_a_lost_trip_that_arrives_after_its_recovery_claims_nothing(harness: QueueHarness):
+    broker = harness.broker()
+    ids = await broker.submit([harness.job()])
+    real_run, store = harness.store.run, harness.store
     late = []
 
     async def hold_back(*args, **kwargs):
@@ -370,9 +372,9 @@ async def test_a_lost_trip_that_arrives_after_its_recovery_claims_nothing(house:
     assert [claim.job.id for claim in (await broker.turn([], 1)).claims] == ids
 
 
-async def test_a_job_that_moves_while_it_is_counted_is_counted_once(house: House):
-    broker = house.broker()
-    await broker.submit([house.job()])
+async def test_a_job_that_moves_while_it_is_counted_is_counted_once(harness: QueueHarness):
+    broker = harness.broker()
+    await broker.submit([harness.job()])
 
     async def move():
         while True:
@@ -382,15 +384,15 @@ async def test_a_job_that_moves_while_it_is_counted_is_counted_once(house: House
 
     moving = asyncio.create_task(move())
     for _ in range(100):
-        counts = await house.inspector.counts()
+        counts = await harness.inspector.counts()
         assert counts.get(JobState.WAITING, 0) + counts.get(JobState.ACTIVE, 0) == 1
     assert not moving.done(), moving
     moving.cancel()
 
 
-async def test_the_reporter_writes_only_while_the_claim_is_held(house: House):
-    broker, reporter = house.broker(), house.reporter()
-    await broker.submit([house.job()])
+async def test_the_reporter_writes_only_while_the_claim_is_held(harness: QueueHarness):
+    broker, reporter = harness.broker(), harness.reporter()
+    await broker.submit([harness.job()])
     claim = await claim_one(broker)
     await reporter.progress(claim, 25)
     await reporter.emit(claim, "half-way", {"scene": [1]})
@@ -401,43 +403,45 @@ async def test_the_reporter_writes_only_while_the_claim_is_held(house: House):
         await reporter.emit(claim, "too-late", None)
 
 
-async def test_events_tell_the_life_of_a_job_in_order(house: House):
-    broker = house.broker()
-    [job_id] = await broker.submit([house.job()])
+async def test_events_tell_the_life_of_a_job_in_order(harness: QueueHarness):
+    broker = harness.broker()
+    [job_id] = await broker.submit([harness.job()])
     claim = await claim_one(broker)
-    await house.reporter().progress(claim, 50)
+    await harness.reporter().progress(claim, 50)
     await broker.turn([settle(claim, Completed(b'{"ok":1}'))], 0)
-    kinds = [event.kind for event in await house.events.range() if event.job_id == job_id]
+    kinds = [event.kind for event in await harness.events.range() if event.job_id == job_id]
     assert kinds[-3:] == [EventKind.ACTIVE, EventKind.PROGRESS, EventKind.COMPLETED]
     assert kinds[0] in (EventKind.ADDED, EventKind.WAITING)
 
 
-async def test_events_can_be_read_page_by_page_and_tailed(house: House):
-    broker = house.broker()
-    await broker.submit([house.job() for _ in range(5)])
-    everything = await house.events.range()
+async def test_events_can_be_read_page_by_page_and_tailed(harness: QueueHarness):
+    broker = harness.broker()
+    await broker.submit([harness.job() for _ in range(5)])
+    everything = await harness.events.range()
     assert everything
-    assert all(event.protocol == house.protocol.name and event.queue == house.queue for event in everything)
+    assert all(
+        event.protocol == harness.protocol.name and event.queue == harness.queue for event in everything
+    )
     paged, after = [], "-"
-    while page := await house.events.range(after, 3):
+    while page := await harness.events.range(after, 3):
         paged += page
         after = page[-1].id
     assert [event.id for event in paged] == [event.id for event in everything]
-    extent = await house.events.extent()
+    extent = await harness.events.extent()
     assert extent.length == len(everything)
     assert extent.last == everything[-1].id
 
-    tail = house.events.tail(after="$")
+    tail = harness.events.tail(after="$")
     following = asyncio.create_task(anext(tail))
     await asyncio.sleep(0.2)
-    [new_id] = await broker.submit([house.job()])
+    [new_id] = await broker.submit([harness.job()])
     assert (await asyncio.wait_for(following, 5)).job_id == new_id
     await tail.aclose()
 
 
-async def test_counts_follow_the_jobs(house: House):
-    broker, inspector = house.broker(), house.inspector
-    await broker.submit([house.job() for _ in range(3)])
+async def test_counts_follow_the_jobs(harness: QueueHarness):
+    broker, inspector = harness.broker(), harness.inspector
+    await broker.submit([harness.job() for _ in range(3)])
     assert (await inspector.counts())[JobState.WAITING] == 3
     claim = await claim_one(broker)
     counts = await inspector.counts()
@@ -446,9 +450,9 @@ async def test_counts_follow_the_jobs(house: House):
     assert (await inspector.counts())[JobState.ACTIVE] == 0
 
 
-async def test_waiting_and_active_jobs_can_be_listed(house: House):
-    broker, inspector = house.broker(), house.inspector
-    ids = await broker.submit([house.job({"n": n}) for n in range(5)])
+async def test_waiting_and_active_jobs_can_be_listed(harness: QueueHarness):
+    broker, inspector = harness.broker(), harness.inspector
+    ids = await broker.submit([harness.job({"n": n}) for n in range(5)])
     await claim_one(broker)
     waiting = await inspector.jobs(JobState.WAITING, 0, 3)
     assert [job.id for job in waiting] == ids[1:4], "the next to run first"
@@ -459,53 +463,53 @@ async def test_waiting_and_active_jobs_can_be_listed(house: House):
         assert await inspector.job(name) is None
 
 
-async def test_a_worker_that_waits_is_listed(house: House):
-    broker = house.broker("worker-x")
+async def test_a_worker_that_waits_is_listed(harness: QueueHarness):
+    broker = harness.broker("worker-x")
     rest = (await broker.turn([], 1)).rest
     task = asyncio.create_task(broker.wait(rest))
     deadline = time.monotonic() + 5
-    while "worker-x" not in [worker.name for worker in await house.inspector.workers()]:
+    while "worker-x" not in [worker.name for worker in await harness.inspector.workers()]:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_waiting_job_that_is_cancelled_never_runs(house: House):
-    broker = house.broker()
-    first, second = await broker.submit([house.job(), house.job()])
-    assert await house.operator.cancel([first, "no-such-job"]) == [first]
+async def test_a_waiting_job_that_is_cancelled_never_runs(harness: QueueHarness):
+    broker = harness.broker()
+    first, second = await broker.submit([harness.job(), harness.job()])
+    assert await harness.operator.cancel([first, "no-such-job"]) == [first]
     assert [claim.job.id for claim in (await broker.turn([], 5)).claims] == [second]
 
 
-async def test_the_holder_of_a_cancelled_job_is_told_and_ends_it(house: House):
-    broker = house.broker()
-    [job_id] = await broker.submit([house.job()])
+async def test_the_holder_of_a_cancelled_job_is_told_and_ends_it(harness: QueueHarness):
+    broker = harness.broker()
+    [job_id] = await broker.submit([harness.job()])
     claim = await claim_one(broker)
     assert list((await broker.extend([claim])).cancelled) == []
-    assert await house.operator.cancel([job_id]) == [job_id]
+    assert await harness.operator.cancel([job_id]) == [job_id]
     assert [told.job.id for told in (await broker.extend([claim])).cancelled] == [job_id]
     assert (await broker.turn([settle(claim, Cancelled())], 0)).verdicts == [None]
-    job = await house.inspector.job(job_id)
+    job = await harness.inspector.job(job_id)
     assert job is not None
     assert job.state in (JobState.CANCELLED, JobState.DEAD)
     assert (await broker.turn([], 1)).claims == []
 
 
-async def test_an_ended_job_cannot_be_cancelled(house: House):
-    broker = house.broker()
-    [job_id] = await broker.submit([house.job()])
+async def test_an_ended_job_cannot_be_cancelled(harness: QueueHarness):
+    broker = harness.broker()
+    [job_id] = await broker.submit([harness.job()])
     await broker.turn([settle(await claim_one(broker))], 0)
-    assert await house.operator.cancel([job_id]) == []
+    assert await harness.operator.cancel([job_id]) == []
 
 
-async def test_an_ended_job_can_be_removed_and_a_held_one_cannot(house: House):
-    broker = house.broker()
-    first, second = await broker.submit([house.job(), house.job()])
+async def test_an_ended_job_can_be_removed_and_a_held_one_cannot(harness: QueueHarness):
+    broker = harness.broker()
+    first, second = await broker.submit([harness.job(), harness.job()])
     await broker.turn([settle(await claim_one(broker))], 1)
-    assert await house.operator.remove([first, second]) == [first]
-    assert await house.inspector.job(first) is None
-    assert await house.inspector.job(second) is not None
+    assert await harness.operator.remove([first, second]) == [first]
+    assert await harness.inspector.job(first) is None
+    assert await harness.inspector.job(second) is not None
 
 
 # -- where the contract has a word for it -----------------------------------------------------------------
@@ -514,18 +518,18 @@ async def test_an_ended_job_can_be_removed_and_a_held_one_cannot(house: House):
 def where(capability: Capability):
     """Run a test in the protocols that have the capability; refusals elsewhere have tests of their own."""
     able = [name for name, protocol in PROTOCOLS.items() if capability in protocol.capabilities]
-    return pytest.mark.parametrize("house", able, indirect=True)
+    return pytest.mark.parametrize("harness", able, indirect=True)
 
 
 @where(Capability.RETRY)
-async def test_a_failed_attempt_is_tried_again_after_its_delay(house: House):
-    broker = house.broker()
-    [job_id] = await broker.submit([house.job()])
+async def test_a_failed_attempt_is_tried_again_after_its_delay(harness: QueueHarness):
+    broker = harness.broker()
+    [job_id] = await broker.submit([harness.job()])
     claim = await claim_one(broker)
     turn = await broker.turn([settle(claim, Retry(250, "boom", "trace 1"))], 1)
     assert turn.claims == []
     assert turn.rest.until is not None
-    job = await house.inspector.job(job_id)
+    job = await harness.inspector.job(job_id)
     assert job is not None
     assert job.state is JobState.DELAYED
     start = time.monotonic()
@@ -540,18 +544,18 @@ async def test_a_failed_attempt_is_tried_again_after_its_delay(house: House):
 
 
 @where(Capability.RETRY)
-async def test_a_retry_without_delay_is_claimable_at_once(house: House):
-    broker = house.broker()
-    await broker.submit([house.job()])
+async def test_a_retry_without_delay_is_claimable_at_once(harness: QueueHarness):
+    broker = harness.broker()
+    await broker.submit([harness.job()])
     claim = await claim_one(broker)
     turn = await broker.turn([settle(claim, Retry(0, "boom"))], 1)
     assert [again.job.attempt for again in turn.claims] == [1]
 
 
 @where(Capability.DELAY)
-async def test_a_postponed_job_comes_back_with_no_attempt_spent(house: House):
-    broker = house.broker()
-    await broker.submit([house.job()])
+async def test_a_postponed_job_comes_back_with_no_attempt_spent(harness: QueueHarness):
+    broker = harness.broker()
+    await broker.submit([harness.job()])
     turn = await broker.turn([settle(await claim_one(broker), Postponed(100))], 1)
     assert turn.claims == []
     deadline = time.monotonic() + 5
@@ -562,13 +566,13 @@ async def test_a_postponed_job_comes_back_with_no_attempt_spent(house: House):
 
 
 @where(Capability.DELAY)
-async def test_a_delayed_job_wakes_a_waiting_worker_when_it_is_due(house: House):
-    broker, producer = house.broker(), house.broker("producer")
+async def test_a_delayed_job_wakes_a_waiting_worker_when_it_is_due(harness: QueueHarness):
+    broker, producer = harness.broker(), harness.broker("producer")
     rest = (await broker.turn([], 1)).rest
     task = asyncio.create_task(broker.wait(rest))
     await asyncio.sleep(0.05)
     start = time.monotonic()
-    await producer.submit([house.job(delay=300)])
+    await producer.submit([harness.job(delay=300)])
     await task
     while not (turn := await broker.turn([], 1)).claims:
         await broker.wait(turn.rest)
@@ -576,37 +580,37 @@ async def test_a_delayed_job_wakes_a_waiting_worker_when_it_is_due(house: House)
 
 
 @where(Capability.PAUSE)
-async def test_a_paused_queue_hands_out_nothing_until_it_resumes(house: House):
-    broker = house.broker()
-    await broker.submit([house.job()])
-    await house.operator.pause()
-    await broker.submit([house.job()])
-    assert await house.inspector.is_paused()
+async def test_a_paused_queue_hands_out_nothing_until_it_resumes(harness: QueueHarness):
+    broker = harness.broker()
+    await broker.submit([harness.job()])
+    await harness.operator.pause()
+    await broker.submit([harness.job()])
+    assert await harness.inspector.is_paused()
     turn = await broker.turn([], 5)
     assert (turn.claims, turn.rest.why) == ([], Why.PAUSED)
     task = asyncio.create_task(broker.wait(turn.rest))
     await asyncio.sleep(0.1)
     assert not task.done()
     with within(1):
-        await house.operator.resume()
+        await harness.operator.resume()
         await task
     assert len((await broker.turn([], 5)).claims) == 2
 
 
 @where(Capability.CUSTOM_ID)
-async def test_adding_an_id_that_exists_changes_nothing(house: House):
-    broker = house.broker()
-    chosen = "order-17" if house.protocol.name == "bullmq" else "0b0e7e6c-6f5e-4f3b-9a53-2f4f0a9d8c11"
-    assert await broker.submit([house.job({"n": 1}, id=chosen)]) == [chosen]
-    assert await broker.submit([house.job({"n": 2}, id=chosen)]) == [chosen]
+async def test_adding_an_id_that_exists_changes_nothing(harness: QueueHarness):
+    broker = harness.broker()
+    chosen = "order-17" if harness.protocol.name == "bullmq" else "0b0e7e6c-6f5e-4f3b-9a53-2f4f0a9d8c11"
+    assert await broker.submit([harness.job({"n": 1}, id=chosen)]) == [chosen]
+    assert await broker.submit([harness.job({"n": 2}, id=chosen)]) == [chosen]
     turn = await broker.turn([], 5)
     assert [claim.job.data for claim in turn.claims] == [{"n": 1}]
 
 
 @where(Capability.LOGS)
-async def test_logs_are_kept_in_order(house: House):
-    broker, reporter = house.broker(), house.reporter()
-    [job_id] = await broker.submit([house.job(keep_logs=3)])
+async def test_logs_are_kept_in_order(harness: QueueHarness):
+    broker, reporter = harness.broker(), harness.reporter()
+    [job_id] = await broker.submit([harness.job(keep_logs=3)])
     claim = await claim_one(broker)
     assert [await reporter.log(claim, f"line {n}") for n in range(5)] == [1, 2, 3, 3, 3]
-    assert await house.inspector.logs(job_id) == ["line 2", "line 3", "line 4"]
+    assert await harness.inspector.logs(job_id) == ["line 2", "line 3", "line 4"]

@@ -4,22 +4,20 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.dropin.desk import Desk
-from tests.dropin.peer import Peer
-from tests.protocols.conftest import node as node
-from tests.protocols.conftest import node_process as node_process
+from tests.dropin.factory import Factory
+from tests.dropin.node_queue import NodeQueue
 from tests.support.node import Node
 
 
 @pytest.fixture
-async def desk(url: str) -> AsyncIterator[Desk]:
+async def factory(url: str) -> AsyncIterator[Factory]:
     """Makes queues, workers, listeners and flow producers; closes them in the end."""
-    made = Desk(url)
+    made = Factory(url)
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def peer(node: Node, url: str) -> Peer:
+async def node_queue(node: Node, url: str) -> NodeQueue:
     """Node's own Queue of the same name."""
-    return await Peer(node, url).open()
+    return await NodeQueue(node, url).open()

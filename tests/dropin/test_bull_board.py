@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corral.bullmq import Job, Queue
-from tests.dropin.desk import Desk, until_true
+from tests.dropin.factory import Factory, until_true
 from tests.support.node import Node, node_modules, why_no_node
 
 SCRIPT = Path(__file__).parent / "node" / "board.js"
@@ -28,9 +28,9 @@ def board_process() -> Iterator[Node]:
 
 
 @pytest.fixture
-async def ask(board_process: Node, desk: Desk) -> AsyncIterator[Ask]:
+async def ask(board_process: Node, factory: Factory) -> AsyncIterator[Ask]:
     """Call a route of the board, which knows the queues `mail` and `photos`; what it answers."""
-    await board_process("open", url=desk.url, prefix="bull", names=["mail", "photos"])
+    await board_process("open", url=factory.url, prefix="bull", names=["mail", "photos"])
 
     async def call(method: str, route: str, **given: Any) -> Any:
         params = {"queueName": "mail", **given.pop("params", {})}
@@ -65,9 +65,9 @@ async def ran(queue: Queue, **counts: int) -> bool:
     return await queue.getJobCounts(*counts) == counts
 
 
-async def test_the_board_lists_jobs_of_every_state(desk: Desk, ask: Ask) -> None:
-    queue = desk.queue()
-    worker = desk.worker(fails_first)
+async def test_the_board_lists_jobs_of_every_state(factory: Factory, ask: Ask) -> None:
+    queue = factory.queue()
+    worker = factory.worker(fails_first)
     await queue.addBulk([{"name": "works", "data": {"n": 1}}, {"name": "fails", "data": {"n": 2}}])
     await until_true(lambda: ran(queue, completed=1, failed=1))
     await worker.close()
@@ -91,9 +91,9 @@ async def test_the_board_lists_jobs_of_every_state(desk: Desk, ask: Ask) -> None
     assert completed["returnValue"] == {"sent": {"n": 1}}
 
 
-async def test_the_board_shows_a_job_with_its_log_and_its_flow(desk: Desk, ask: Ask) -> None:
-    queue = desk.queue()
-    await desk.flows().add(
+async def test_the_board_shows_a_job_with_its_log_and_its_flow(factory: Factory, ask: Ask) -> None:
+    queue = factory.queue()
+    await factory.flows().add(
         {"name": "album", "queueName": "mail", "opts": {"jobId": "album"}, "children": [
             {"name": "photo", "queueName": "photos", "opts": {"jobId": "photo"}}]}
     )  # fmt: skip
@@ -105,9 +105,9 @@ async def test_the_board_shows_a_job_with_its_log_and_its_flow(desk: Desk, ask: 
     assert "photo" in str(flow)
 
 
-async def test_a_job_the_board_retries_is_run_again(desk: Desk, ask: Ask) -> None:
-    queue = desk.queue()
-    desk.worker(fails_first)
+async def test_a_job_the_board_retries_is_run_again(factory: Factory, ask: Ask) -> None:
+    queue = factory.queue()
+    factory.worker(fails_first)
     await queue.addBulk([{"name": "fails"}, {"name": "fails"}])
     await until_true(lambda: ran(queue, failed=2))
     await ask("put", "/api/queues/:queueName/:jobId/retry", params={"jobId": "1"})
@@ -119,9 +119,9 @@ async def test_a_job_the_board_retries_is_run_again(desk: Desk, ask: Ask) -> Non
     assert (job.attemptsMade, job.returnvalue) == (2, {"sent": None})
 
 
-async def test_jobs_the_board_promotes_run_now(desk: Desk, ask: Ask) -> None:
-    queue = desk.queue()
-    desk.worker(fails_first)
+async def test_jobs_the_board_promotes_run_now(factory: Factory, ask: Ask) -> None:
+    queue = factory.queue()
+    factory.worker(fails_first)
     await queue.addBulk([{"name": "works", "opts": {"delay": 60_000}}] * 3)
     await ask("put", "/api/queues/:queueName/:jobId/promote", params={"jobId": "1"})
     await until_true(lambda: ran(queue, completed=1, delayed=2))
@@ -129,24 +129,24 @@ async def test_jobs_the_board_promotes_run_now(desk: Desk, ask: Ask) -> None:
     await until_true(lambda: ran(queue, completed=3, delayed=0))
 
 
-async def test_the_board_sees_workers(desk: Desk, ask: Ask) -> None:
+async def test_the_board_sees_workers(factory: Factory, ask: Ask) -> None:
     assert (await listed(ask))["hasWorkers"] is False
-    desk.worker(fails_first, called="packer")
-    desk.worker(fails_first)
-    await until_true(lambda: has_workers(desk, 2))
+    factory.worker(fails_first, called="packer")
+    factory.worker(fails_first)
+    await until_true(lambda: has_workers(factory, 2))
     assert (await listed(ask))["hasWorkers"] is True
     workers = (await ask("get", "/api/queues/:queueName/workers"))["workers"]
     assert len(workers) == 2
     assert "packer" in str(workers)
 
 
-async def has_workers(desk: Desk, count: int) -> bool:
-    return await desk.queue().getWorkersCount() == count
+async def has_workers(factory: Factory, count: int) -> bool:
+    return await factory.queue().getWorkersCount() == count
 
 
-async def test_the_board_pauses_adds_changes_and_cleans(desk: Desk, ask: Ask) -> None:
-    queue = desk.queue()
-    desk.worker(fails_first)
+async def test_the_board_pauses_adds_changes_and_cleans(factory: Factory, ask: Ask) -> None:
+    queue = factory.queue()
+    factory.worker(fails_first)
     await ask("put", "/api/queues/:queueName/pause")
     assert await queue.isPaused() is (await listed(ask))["isPaused"] is True
     await ask("post", "/api/queues/:queueName/add", name="works", data={"n": 1}, options={})
@@ -161,8 +161,8 @@ async def test_the_board_pauses_adds_changes_and_cleans(desk: Desk, ask: Ask) ->
     assert await queue.getJob("1") is None
 
 
-async def test_the_board_lists_and_removes_schedulers(desk: Desk, ask: Ask) -> None:
-    queue = desk.queue()
+async def test_the_board_lists_and_removes_schedulers(factory: Factory, ask: Ask) -> None:
+    queue = factory.queue()
     await queue.upsertJobScheduler("daily", {"pattern": "0 9 * * *", "tz": "UTC"}, "send", {"n": 1})
     [scheduler] = (await ask("get", "/api/job-schedulers"))["schedulers"]
     assert (scheduler["id"], scheduler["pattern"], scheduler["queueName"]) == ("daily", "0 9 * * *", "mail")

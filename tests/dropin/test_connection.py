@@ -12,7 +12,7 @@ from redis.asyncio.sentinel import Sentinel
 from corral.bullmq import Queue, QueueEvents, Worker
 from corral.bullmq.connection import address_of
 from corral.errors import InvalidOptions
-from tests.dropin.desk import Desk, Heard, nothing, until_true
+from tests.dropin.factory import EventRecorder, Factory, nothing, until_true
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
@@ -97,8 +97,8 @@ async def test_every_kind_of_connection_works(server: Server, kind: str) -> None
     await client.aclose()
 
 
-async def test_a_client_of_ones_own_speaks_to_the_same_server(desk: Desk) -> None:
-    queue = desk.queue(prefix="shop")
+async def test_a_client_of_ones_own_speaks_to_the_same_server(factory: Factory) -> None:
+    queue = factory.queue(prefix="shop")
     await queue.add("send", {"a": 1})
     assert await queue.client.llen(queue.keys["wait"]) == 1
     assert await queue.client.hget(queue.toKey("1"), "name") == "send"
@@ -113,16 +113,16 @@ def test_one_queue_is_used_from_many_event_loops(server: Server) -> None:
     assert asyncio.run(queue.count()) == 3
 
 
-async def test_a_worker_waits_for_a_server_that_is_not_there_yet(desk: Desk, server: Server) -> None:
-    job = await desk.queue().add("send", {})
-    events = await desk.events()
+async def test_a_worker_waits_for_a_server_that_is_not_there_yet(factory: Factory, server: Server) -> None:
+    job = await factory.queue().add("send", {})
+    events = await factory.events()
     with Proxy(server.port) as proxy:
         proxy.go_away()
         worker = Worker("mail", nothing, {"connection": proxy.url})
-        heard = Heard(worker, "error", "completed")
+        heard = EventRecorder(worker, "error", "completed")
 
         async def told() -> bool:
-            return bool(heard.told)
+            return bool(heard.events)
 
         await until_true(told)
         assert heard.names() == ["error"]
@@ -131,17 +131,17 @@ async def test_a_worker_waits_for_a_server_that_is_not_there_yet(desk: Desk, ser
         await worker.close()
 
 
-async def test_a_worker_goes_on_after_an_outage(desk: Desk, server: Server) -> None:
-    queue, events = desk.queue(), await desk.events()
+async def test_a_worker_goes_on_after_an_outage(factory: Factory, server: Server) -> None:
+    queue, events = factory.queue(), await factory.events()
     with Proxy(server.port) as proxy:
         worker = Worker("mail", nothing, {"connection": proxy.url})
-        heard = Heard(worker, "error")
+        heard = EventRecorder(worker, "error")
         await (await queue.add("send", {})).waitUntilFinished(events, 10_000)
         proxy.go_away()
         job = await queue.add("send", {})
 
         async def told() -> bool:
-            return bool(heard.told)
+            return bool(heard.events)
 
         await until_true(told)
         proxy.come_back()
@@ -149,7 +149,7 @@ async def test_a_worker_goes_on_after_an_outage(desk: Desk, server: Server) -> N
         await worker.close()
 
 
-async def test_a_worker_is_closed_while_its_server_is_away(desk: Desk, server: Server) -> None:
+async def test_a_worker_is_closed_while_its_server_is_away(factory: Factory, server: Server) -> None:
     with Proxy(server.port) as proxy:
         proxy.go_away()
         worker = Worker("mail", nothing, {"connection": proxy.url})

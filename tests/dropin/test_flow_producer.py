@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from corral.bullmq import FlowProducer, Job, WaitingChildrenError
-from tests.dropin.desk import Desk, Heard, until_true
-from tests.dropin.peer import Peer
+from tests.dropin.factory import EventRecorder, Factory, until_true
+from tests.dropin.node_queue import NodeQueue
 
 
 def album(**opts: Any) -> dict[str, Any]:
@@ -29,49 +29,51 @@ async def photos(job: Job, token: str) -> Any:
     return f"photo {job.data['number']}"
 
 
-async def test_a_flow_is_added_whole_and_node_reads_it(desk: Desk, peer: Peer) -> None:
-    tree = await desk.flows().add(album())
+async def test_a_flow_is_added_whole_and_node_reads_it(factory: Factory, node_queue: NodeQueue) -> None:
+    tree = await factory.flows().add(album())
     assert tree is not None
     assert (tree["job"].id, tree["job"].name) == ("album", "album")
     assert [child["job"].data for child in tree["children"]] == [{"number": 1}, {"number": 2}]
     assert {child["job"].parentKey for child in tree["children"]} == {"bull:mail:album"}
-    await peer.node("openFlows", handle="flows", prefix="bull", url=desk.url)
-    seen = await peer.node("getFlow", flows="flows", opts={"id": "album", "queueName": "mail"})
+    await node_queue.node("openFlows", handle="flows", prefix="bull", url=factory.url)
+    seen = await node_queue.node("getFlow", flows="flows", opts={"id": "album", "queueName": "mail"})
     assert seen["job"]["data"] == {"title": "ü"}
     assert sorted(child["job"]["id"] for child in seen["children"]) == sorted(
         child["job"].id for child in tree["children"]
     )
     assert seen["children"][0]["job"]["parentKey"] == "bull:mail:album"
-    assert await peer("getJobState", "album") == "waiting-children"
+    assert await node_queue("getJobState", "album") == "waiting-children"
 
 
-async def test_a_parent_runs_when_its_children_have_and_gets_their_results(desk: Desk, peer: Peer) -> None:
+async def test_a_parent_runs_when_its_children_have_and_gets_their_results(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
     async def bind(job: Job, token: str) -> Any:
         counts = {"processed": 2, "unprocessed": 0, "ignored": 0, "failed": 0}
         assert await job.getDependenciesCount() == counts
         return sorted((await job.getChildrenValues()).values())
 
-    events = await desk.events()
-    tree = await desk.flows().add(album())
+    events = await factory.events()
+    tree = await factory.flows().add(album())
     assert tree is not None
-    desk.worker(bind)
-    desk.worker(photos, "photos", concurrency=2)
+    factory.worker(bind)
+    factory.worker(photos, "photos", concurrency=2)
     assert await tree["job"].waitUntilFinished(events, 10_000) == ["photo 1", "photo 2"]
     dependencies = await tree["job"].getDependencies()
     assert sorted(dependencies["processed"].values()) == ["photo 1", "photo 2"]
     assert (dependencies["unprocessed"], dependencies["failed"], dependencies["ignored"]) == ([], [], {})
 
 
-async def test_children_are_read_by_kind_and_by_page(desk: Desk, peer: Peer) -> None:
+async def test_children_are_read_by_kind_and_by_page(factory: Factory, node_queue: NodeQueue) -> None:
     flow = album()
     flow["children"][1]["data"]["broken"] = True
     flow["children"][1]["opts"] = {"ignoreDependencyOnFailure": True}
     late = {"delay": 60_000, "jobId": "late"}
     flow["children"].append({"name": "photo", "queueName": "photos", "opts": late})
-    tree = await desk.flows().add(flow)
+    tree = await factory.flows().add(flow)
     assert tree is not None
     parent = tree["job"]
-    desk.worker(photos, "photos")
+    factory.worker(photos, "photos")
 
     async def two_ended() -> bool:
         counts: dict[str, int] = await parent.getDependenciesCount()
@@ -87,13 +89,13 @@ async def test_children_are_read_by_kind_and_by_page(desk: Desk, peer: Peer) -> 
     paged = await parent.getDependencies(asked)
     assert list(paged["processed"].values()) == ["photo 1"]
     assert (paged["unprocessed"], paged["nextUnprocessedCursor"]) == (["bull:photos:late"], 0)
-    assert paged == await peer.job("album", "getDependencies", asked)
+    assert paged == await node_queue.job("album", "getDependencies", asked)
     await parent.removeUnprocessedChildren()
-    assert await desk.queue("photos").getJob("late") is None
+    assert await factory.queue("photos").getJob("late") is None
 
 
-async def test_a_child_is_let_go_of(desk: Desk) -> None:
-    tree = await desk.flows().add(album())
+async def test_a_child_is_let_go_of(factory: Factory) -> None:
+    tree = await factory.flows().add(album())
     assert tree is not None
     first, second = (child["job"] for child in tree["children"])
     assert await first.removeChildDependency() is True
@@ -104,20 +106,22 @@ async def test_a_child_is_let_go_of(desk: Desk) -> None:
     assert await tree["job"].getState() == "waiting"
 
 
-async def test_a_failed_child_fails_its_parent_in_nodes_words(desk: Desk, peer: Peer) -> None:
+async def test_a_failed_child_fails_its_parent_in_nodes_words(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
     flow = album(failParentOnFailure=True)
     flow["children"][1]["data"]["broken"] = True
-    events = await desk.events()
-    tree = await desk.flows().add(flow)
+    events = await factory.events()
+    tree = await factory.flows().add(flow)
     assert tree is not None
     ran: list[Any] = []
 
     async def bind(job: Job, token: str) -> Any:
         ran.append(job.id)
 
-    worker = desk.worker(bind)
-    heard = Heard(worker, "failed")
-    desk.worker(photos, "photos")
+    worker = factory.worker(bind)
+    heard = EventRecorder(worker, "failed")
+    factory.worker(photos, "photos")
     child = tree["children"][1]["job"]
     with pytest.raises(Exception, match=f"^child bull:photos:{child.id} failed$"):
         await tree["job"].waitUntilFinished(events, 10_000)
@@ -125,15 +129,15 @@ async def test_a_failed_child_fails_its_parent_in_nodes_words(desk: Desk, peer: 
     await until_true(lambda: _told(heard))
     [[job, error]] = heard.of("failed")
     assert (job.id, str(error)) == ("album", f"child bull:photos:{child.id} failed")
-    assert (await peer.read("album"))["failedReason"] == str(error)
+    assert (await node_queue.read("album"))["failedReason"] == str(error)
 
 
-async def _told(heard: Heard) -> bool:
-    return bool(heard.told)
+async def _told(heard: EventRecorder) -> bool:
+    return bool(heard.events)
 
 
-async def test_a_processor_adds_children_and_waits_for_them(desk: Desk, peer: Peer) -> None:
-    queue, children = desk.queue(), desk.queue("photos")
+async def test_a_processor_adds_children_and_waits_for_them(factory: Factory, node_queue: NodeQueue) -> None:
+    queue, children = factory.queue(), factory.queue("photos")
     steps: list[Any] = []
 
     async def process(job: Job, token: str) -> Any:
@@ -149,41 +153,41 @@ async def test_a_processor_adds_children_and_waits_for_them(desk: Desk, peer: Pe
         assert await job.moveToWaitingChildren(token, {}) is False
         return sorted((await job.getChildrenValues()).values())
 
-    events = await desk.events()
+    events = await factory.events()
     job = await queue.add("album", {})
-    worker = desk.worker(process)
-    heard = Heard(worker, "error", "failed")
+    worker = factory.worker(process)
+    heard = EventRecorder(worker, "error", "failed")
     await until_true(job.isWaitingChildren)
-    desk.worker(photos, "photos")
+    factory.worker(photos, "photos")
     assert await job.waitUntilFinished(events, 10_000) == ["photo 1", "photo 2"]
-    assert (steps, heard.told) == ([None, "second"], [])
-    assert (await peer.read(job.id))["attemptsMade"] == 1
+    assert (steps, heard.events) == ([None, "second"], [])
+    assert (await node_queue.read(job.id))["attemptsMade"] == 1
 
 
-async def test_a_job_is_not_completed_before_its_children(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_a_job_is_not_completed_before_its_children(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
 
     async def process(job: Job, token: str) -> Any:
         parent = {"parent": {"id": job.id, "queue": job.queueQualifiedName}}
-        await desk.queue("photos").add("photo", {}, parent)
+        await factory.queue("photos").add("photo", {}, parent)
         return "too early"
 
-    events = await desk.events()
+    events = await factory.events()
     job = await queue.add("album", {})
-    desk.worker(process)
+    factory.worker(process)
     words = r"^Job 1 has pending dependencies\. moveToFinished$"
     with pytest.raises(Exception, match=words):
         await job.waitUntilFinished(events, 10_000)
-    again = await desk.queue("albums").add("album", {})
-    taken = await desk.worker(None, "albums").getNextJob("token")
+    again = await factory.queue("albums").add("album", {})
+    taken = await factory.worker(None, "albums").getNextJob("token")
     assert taken is not None
-    await desk.queue("photos").add("photo", {}, {"parent": {"id": again.id, "queue": "bull:albums"}})
+    await factory.queue("photos").add("photo", {}, {"parent": {"id": again.id, "queue": "bull:albums"}})
     with pytest.raises(TypeError, match=words):
         await taken.moveToCompleted("too early", "token")
 
 
-async def test_many_flows_are_added_at_once_in_queues_of_many_prefixes(desk: Desk) -> None:
-    flows = desk.flows(prefix="shop")
+async def test_many_flows_are_added_at_once_in_queues_of_many_prefixes(factory: Factory) -> None:
+    flows = factory.flows(prefix="shop")
     first, second = album(), {"name": "lone", "queueName": "mail", "prefix": "else", "data": [1]}
     found = await flows.addBulk([first, second])
     assert found is not None
@@ -192,35 +196,35 @@ async def test_many_flows_are_added_at_once_in_queues_of_many_prefixes(desk: Des
     lone = await Job.fromId(found[1]["job"].queue, found[1]["job"].id)
     assert lone is not None
     assert (lone.data, lone.queueQualifiedName) == ([1], "else:mail")
-    assert await desk.queue("photos", prefix="shop").getWaitingCount() == 2
+    assert await factory.queue("photos", prefix="shop").getWaitingCount() == 2
 
 
-async def test_options_by_queue_are_defaults_for_the_jobs_of_a_flow(desk: Desk) -> None:
+async def test_options_by_queue_are_defaults_for_the_jobs_of_a_flow(factory: Factory) -> None:
     defaults = {"queuesOptions": {"photos": {"defaultJobOptions": {"attempts": 7, "priority": 3}}}}
-    tree = await desk.flows().add(album(priority=5), defaults)
+    tree = await factory.flows().add(album(priority=5), defaults)
     assert tree is not None
     child = tree["children"][0]["job"]
     assert (child.opts["attempts"], child.opts["priority"]) == (7, 5)
     assert tree["job"].opts["attempts"] == 0
 
 
-async def test_a_flow_is_read_with_its_levels(desk: Desk) -> None:
+async def test_a_flow_is_read_with_its_levels(factory: Factory) -> None:
     flow = album()
     flow["children"][0]["children"] = [{"name": "pixel", "queueName": "pixels", "opts": {"jobId": "pixel"}}]
-    await desk.flows().add(flow)
-    tree = await desk.flows().getFlow({"id": "album", "queueName": "mail"})
+    await factory.flows().add(flow)
+    tree = await factory.flows().getFlow({"id": "album", "queueName": "mail"})
     assert tree is not None
     assert tree["job"].data == {"title": "ü"}
     deep = [child for child in tree["children"] if "children" in child]
     assert [each["job"].id for each in deep[0]["children"]] == ["pixel"]
-    shallow = await desk.flows().getFlow({"id": "album", "queueName": "mail", "depth": 2})
+    shallow = await factory.flows().getFlow({"id": "album", "queueName": "mail", "depth": 2})
     assert shallow is not None
     assert all("children" not in child for child in shallow["children"])
-    assert await desk.flows().getFlow({"id": "none", "queueName": "mail"}) is None
+    assert await factory.flows().getFlow({"id": "none", "queueName": "mail"}) is None
 
 
-async def test_what_cannot_be_added_leaves_nothing_behind(desk: Desk) -> None:
-    flows, queue = desk.flows(), desk.queue()
+async def test_what_cannot_be_added_leaves_nothing_behind(factory: Factory) -> None:
+    flows, queue = factory.flows(), factory.queue()
     missing = {**album(), "opts": {"parent": {"id": "gone", "queue": "bull:mail"}}}
     with pytest.raises(TypeError, match=r"^Missing key for parent job bull:mail:gone\. addJob$"):
         await flows.add({**missing, "children": []})
@@ -231,10 +235,10 @@ async def test_what_cannot_be_added_leaves_nothing_behind(desk: Desk) -> None:
     assert await queue.store.call("DBSIZE") == 0
 
 
-async def test_a_closed_producer_adds_nothing(desk: Desk) -> None:
-    flows = FlowProducer(desk.url)
+async def test_a_closed_producer_adds_nothing(factory: Factory) -> None:
+    flows = FlowProducer(factory.url)
     await flows.close()
     assert await flows.add(album()) is None
     assert await flows.addBulk([album()]) is None
     assert await flows.getFlow({"id": "album", "queueName": "mail"}) is None
-    assert await desk.queue().store.call("DBSIZE") == 0
+    assert await factory.queue().store.call("DBSIZE") == 0

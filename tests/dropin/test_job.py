@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from corral.bullmq import Job, UnrecoverableError
-from tests.dropin.desk import Desk, Heard
-from tests.dropin.peer import Peer
+from tests.dropin.factory import EventRecorder, Factory
+from tests.dropin.node_queue import NodeQueue
 
 
-async def taken(desk: Desk, token: str = "token", **opts: Any) -> Job:
+async def taken(factory: Factory, token: str = "token", **opts: Any) -> Job:
     """A job in our hands."""
-    await desk.queue().add("send", {"a": 1}, opts)
-    job = await desk.worker(None).getNextJob(token)
+    await factory.queue().add("send", {"a": 1}, opts)
+    job = await factory.worker(None).getNextJob(token)
     assert job is not None
     return job
 
@@ -22,27 +22,27 @@ async def taken(desk: Desk, token: str = "token", **opts: Any) -> Job:
 # -- words --------------------------------------------------------------------------------------------------
 
 
-async def test_data_is_replaced(desk: Desk, peer: Peer) -> None:
-    job = await desk.queue().add("send", {"a": 1})
+async def test_data_is_replaced(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await factory.queue().add("send", {"a": 1})
     await job.updateData({"b": [2**60, "ü"]})
     assert job.data == {"b": [2**60, "ü"]}
-    assert (await peer.read(job.id))["data"]["b"][1] == "ü"
+    assert (await node_queue.read(job.id))["data"]["b"][1] == "ü"
     await job.remove()
     with pytest.raises(TypeError, match=r"^Missing key for job 1\. updateData$") as caught:
         await job.updateData({})
     assert vars(caught.value)["code"] == -1
 
 
-async def test_progress_is_told_to_listeners(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
-    events = await desk.events()
-    heard, own = Heard(events, "progress"), Heard(queue, "progress")
+async def test_progress_is_told_to_listeners(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
+    events = await factory.events()
+    heard, own = EventRecorder(events, "progress"), EventRecorder(queue, "progress")
     job = await queue.add("send", {})
     for progress in (0, 42, {"step": "ü", "of": 3}, [1], "half"):
         await job.updateProgress(progress)
-        assert (await peer.read(job.id))["progress"] == progress == job.progress
+        assert (await node_queue.read(job.id))["progress"] == progress == job.progress
     assert [args[1] for args in own.of("progress")] == [0, 42, {"step": "ü", "of": 3}, [1], "half"]
-    while len(heard.told) < 5:
+    while len(heard.events) < 5:
         await asyncio.sleep(0.005)
     assert heard.of("progress")[2][0] == {"jobId": "1", "data": {"step": "ü", "of": 3}}
     await job.remove()
@@ -50,37 +50,37 @@ async def test_progress_is_told_to_listeners(desk: Desk, peer: Peer) -> None:
         await job.updateProgress(1)
 
 
-async def test_log_lines_are_kept_and_cleared(desk: Desk, peer: Peer) -> None:
-    job = await desk.queue().add("send", {}, {"keepLogs": 2})
+async def test_log_lines_are_kept_and_cleared(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await factory.queue().add("send", {}, {"keepLogs": 2})
     assert [await job.log(line) for line in ("one", "two", "three")] == [1, 2, 2]
-    assert (await peer("getJobLogs", job.id))["logs"] == ["two", "three"]
+    assert (await node_queue("getJobLogs", job.id))["logs"] == ["two", "three"]
     await job.clearLogs(1)
-    assert (await peer("getJobLogs", job.id))["logs"] == ["three"]
+    assert (await node_queue("getJobLogs", job.id))["logs"] == ["three"]
     await job.clearLogs()
-    assert (await peer("getJobLogs", job.id))["count"] == 0
+    assert (await node_queue("getJobLogs", job.id))["count"] == 0
     await job.remove()
     with pytest.raises(TypeError, match=r"^Missing key for job 1\. addLog$"):
         await job.log("late")
 
 
-async def test_a_held_job_is_not_removed(desk: Desk, peer: Peer) -> None:
-    job = await taken(desk)
+async def test_a_held_job_is_not_removed(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await taken(factory)
     words = "^Job 1 could not be removed because it is locked by another worker$"
     with pytest.raises(Exception, match=words):
         await job.remove()
     with pytest.raises(Exception, match=words):
-        await peer.job(job.id, "remove")
+        await node_queue.job(job.id, "remove")
     await job.moveToCompleted(None, "token")
     await job.remove()
-    assert await peer.read(job.id) is None
+    assert await node_queue.read(job.id) is None
 
 
 # -- states -------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_is_in_one_state_at_a_time(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
-    worker = desk.worker(None)
+async def test_a_job_is_in_one_state_at_a_time(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
+    worker = factory.worker(None)
     await queue.add("completes", {})
     done = await worker.getNextJob("t1")
     assert done is not None
@@ -92,7 +92,7 @@ async def test_a_job_is_in_one_state_at_a_time(desk: Desk, peer: Peer) -> None:
     await queue.add("runs", {})
     held = await worker.getNextJob("t3")
     assert held is not None
-    tree = await desk.flows().add(
+    tree = await factory.flows().add(
         {"name": "parent", "queueName": "mail", "children": [{"name": "child", "queueName": "other"}]}
     )
     assert tree is not None
@@ -109,41 +109,41 @@ async def test_a_job_is_in_one_state_at_a_time(desk: Desk, peer: Peer) -> None:
         "isCompleted", "isFailed", "isActive", "isDelayed", "isPrioritized", "isWaiting", "isWaitingChildren",
     ]  # fmt: skip
     for (state, job), method in zip(jobs.items(), asked, strict=True):
-        assert await job.getState() == await peer.job(job.id, "getState") == state
+        assert await job.getState() == await node_queue.job(job.id, "getState") == state
         assert [name for name in asked if await getattr(job, name)()] == [method]
     await queue.pause()
     assert await jobs["waiting"].isWaiting()
 
 
-async def test_a_delayed_job_is_promoted(desk: Desk, peer: Peer) -> None:
-    job = await desk.queue().add("later", {}, {"delay": 60_000})
+async def test_a_delayed_job_is_promoted(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await factory.queue().add("later", {}, {"delay": 60_000})
     await job.promote()
     assert job.delay == 0
-    assert await peer.job(job.id, "getState") == "waiting"
+    assert await node_queue.job(job.id, "getState") == "waiting"
     with pytest.raises(TypeError, match=r"^Job 1 is not in the delayed state\. promote$"):
         await job.promote()
     with pytest.raises(Exception, match=r"^Job 1 is not in the delayed state\. promote$"):
-        await peer.job(job.id, "promote")
+        await node_queue.job(job.id, "promote")
 
 
-async def test_a_delay_is_changed(desk: Desk, peer: Peer) -> None:
-    job = await desk.queue().add("later", {}, {"delay": 60_000})
+async def test_a_delay_is_changed(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await factory.queue().add("later", {}, {"delay": 60_000})
     await job.changeDelay(5)
-    assert job.delay == (await peer.read(job.id))["delay"] == 5
+    assert job.delay == (await node_queue.read(job.id))["delay"] == 5
     await job.promote()
     words = r"^Job 1 is not in the delayed state\. changeDelay$"
     with pytest.raises(TypeError, match=words):
         await job.changeDelay(7)
     with pytest.raises(Exception, match=words):
-        await peer.job(job.id, "changeDelay", 7)
+        await node_queue.job(job.id, "changeDelay", 7)
 
 
-async def test_a_priority_is_changed(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_a_priority_is_changed(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     first, second, third = [await queue.add("ranked", {}, {"priority": number}) for number in (1, 2, 3)]
     await third.changePriority({"priority": 1, "lifo": True})
-    assert third.priority == (await peer.read(third.id))["priority"] == 1
-    assert [job["id"] for job in await peer("getPrioritized")] == [third.id, first.id, second.id]
+    assert third.priority == (await node_queue.read(third.id))["priority"] == 1
+    assert [job["id"] for job in await node_queue("getPrioritized")] == [third.id, first.id, second.id]
     await second.changePriority({"priority": 0})
     assert await second.getState() == "waiting"
     await first.remove()
@@ -154,24 +154,24 @@ async def test_a_priority_is_changed(desk: Desk, peer: Peer) -> None:
 # -- held by hand -------------------------------------------------------------------------------------------
 
 
-async def test_a_job_taken_by_hand_is_completed(desk: Desk, peer: Peer) -> None:
-    job = await taken(desk)
+async def test_a_job_taken_by_hand_is_completed(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await taken(factory)
     assert (job.token, job.attemptsStarted, await job.getState()) == ("token", 1, "active")
-    assert await desk.queue().store.call("GET", "bull:mail:1:lock") == b"token"
+    assert await factory.queue().store.call("GET", "bull:mail:1:lock") == b"token"
     assert await job.moveToCompleted({"fine": True}, "token") == [None, None, None, None]
-    seen = await peer.read(job.id)
+    seen = await node_queue.read(job.id)
     assert (seen["returnvalue"], seen["attemptsMade"]) == ({"fine": True}, 1)
     assert (job.returnvalue, job.attemptsMade, job.finishedOn) == ({"fine": True}, 1, seen["finishedOn"])
 
 
-async def test_the_next_job_comes_with_the_end_of_the_last(desk: Desk) -> None:
-    job = await taken(desk)
-    await desk.queue().add("next", {"b": 2})
+async def test_the_next_job_comes_with_the_end_of_the_last(factory: Factory) -> None:
+    job = await taken(factory)
+    await factory.queue().add("next", {"b": 2})
     fields, job_id, limited, due = await job.moveToCompleted(1, "token", True)
     following = Job.fromJSON(job.queue, fields, job_id)
     assert (following.id, following.data, limited, due) == ("2", {"b": 2}, 0, 0)
     await following.moveToCompleted(2, "token")
-    assert await desk.queue().getCompletedCount() == 2
+    assert await factory.queue().getCompletedCount() == 2
 
 
 @pytest.mark.parametrize(
@@ -186,65 +186,67 @@ async def test_the_next_job_comes_with_the_end_of_the_last(desk: Desk) -> None:
     ],
 )
 async def test_a_job_taken_by_hand_fails_by_its_options(
-    desk: Desk, peer: Peer, opts: dict[str, Any], error: Exception, state: str
+    factory: Factory, node_queue: NodeQueue, opts: dict[str, Any], error: Exception, state: str
 ) -> None:
-    job = await taken(desk, **opts)
+    job = await taken(factory, **opts)
     try:
         raise error
     except Exception as caught:
         await job.moveToFailed(caught, "token")
-    assert await peer.job(job.id, "getState") == state
-    seen = await peer.read(job.id)
+    assert await node_queue.job(job.id, "getState") == state
+    seen = await node_queue.read(job.id)
     assert (seen["failedReason"], seen["attemptsMade"]) == ("no", 1) == (job.failedReason, job.attemptsMade)
     assert len(seen["stacktrace"]) == 1
     assert "no" in seen["stacktrace"][0]
     assert job.stacktrace == seen["stacktrace"]
 
 
-async def test_a_strategy_of_ones_own_says_when_a_job_is_tried_again(desk: Desk, peer: Peer) -> None:
-    await desk.queue().add("send", {}, {"attempts": 5, "backoff": {"type": "mine"}})
+async def test_a_strategy_of_ones_own_says_when_a_job_is_tried_again(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
+    await factory.queue().add("send", {}, {"attempts": 5, "backoff": {"type": "mine"}})
     asked: list[Any] = []
 
     def strategy(made: int, kind: str, error: Exception, job: Job) -> int:
         asked.append((made, kind, str(error), job.id))
         return -1 if made == 2 else 0
 
-    worker = desk.worker(None, settings={"backoffStrategy": strategy})
+    worker = factory.worker(None, settings={"backoffStrategy": strategy})
     for token in ("t1", "t2"):
         job = await worker.getNextJob(token)
         assert job is not None
         await job.moveToFailed(ValueError("no"), token)
     assert asked == [(1, "mine", "no", "1"), (2, "mine", "no", "1")]
-    assert await peer.job("1", "getState") == "failed"
+    assert await node_queue.job("1", "getState") == "failed"
 
 
-async def test_a_discarded_job_has_no_other_attempt(desk: Desk) -> None:
-    job = await taken(desk, attempts=5)
+async def test_a_discarded_job_has_no_other_attempt(factory: Factory) -> None:
+    job = await taken(factory, attempts=5)
     job.discard()
     await job.moveToFailed(ValueError("no"), "token")
     assert await job.isFailed()
 
 
-async def test_a_job_taken_by_hand_is_put_off(desk: Desk, peer: Peer) -> None:
-    job = await taken(desk)
+async def test_a_job_taken_by_hand_is_put_off(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await taken(factory)
     await job.moveToDelayed(int(time.time() * 1000) + 60_000, "token")
-    seen = await peer.read(job.id)
-    assert await peer.job(job.id, "getState") == "delayed"
+    seen = await node_queue.read(job.id)
+    assert await node_queue.job(job.id, "getState") == "delayed"
     assert 59_000 < seen["delay"] <= 60_000
     assert (seen["attemptsMade"], seen["attemptsStarted"]) == (0, 1)
     assert job.delay == seen["delay"]
 
 
-async def test_a_job_taken_by_hand_is_given_back(desk: Desk, peer: Peer) -> None:
-    job = await taken(desk)
-    await desk.queue().add("second", {})
+async def test_a_job_taken_by_hand_is_given_back(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await taken(factory)
+    await factory.queue().add("second", {})
     await job.moveToWait("token")
-    assert [each["id"] for each in await peer("getWaiting")] == ["1", "2"]
+    assert [each["id"] for each in await node_queue("getWaiting")] == ["1", "2"]
 
 
-async def test_a_lock_is_held_for_longer(desk: Desk) -> None:
-    job = await taken(desk)
-    store = desk.queue().store
+async def test_a_lock_is_held_for_longer(factory: Factory) -> None:
+    job = await taken(factory)
+    store = factory.queue().store
     assert await job.extendLock("token", 90_000) == 1
     assert 80_000 < await store.call("PTTL", "bull:mail:1:lock") <= 90_000
     assert await job.extendLock("another", 1000) == 0
@@ -260,16 +262,16 @@ MOVES: list[tuple[str, list[Any], str]] = [
 
 
 @pytest.mark.parametrize(("method", "args", "command"), MOVES)
-async def test_a_stranger_moves_nothing(desk: Desk, method: str, args: list[Any], command: str) -> None:
-    job = await taken(desk)
-    before = await desk.queue().read("1")
+async def test_a_stranger_moves_nothing(factory: Factory, method: str, args: list[Any], command: str) -> None:
+    job = await taken(factory)
+    before = await factory.queue().read("1")
     with pytest.raises(TypeError, match=f"^Lock mismatch for job 1. Cmd {command} from active$"):
         await getattr(job, method)(*args, "stranger")
-    await desk.queue().store.call("DEL", "bull:mail:1:lock")
+    await factory.queue().store.call("DEL", "bull:mail:1:lock")
     with pytest.raises(TypeError, match=f"^Missing lock for job 1. {command}$"):
         await getattr(job, method)(*args, "token")
-    assert await desk.queue().read("1") == before
-    await desk.queue().store.call("DEL", "bull:mail:1")
+    assert await factory.queue().read("1") == before
+    await factory.queue().store.call("DEL", "bull:mail:1")
     with pytest.raises(TypeError, match=f"^Missing key for job 1. {command}$"):
         await getattr(job, method)(*args, "token")
 
@@ -277,35 +279,35 @@ async def test_a_stranger_moves_nothing(desk: Desk, method: str, args: list[Any]
 # -- again --------------------------------------------------------------------------------------------------
 
 
-async def test_an_ended_job_is_run_again(desk: Desk, peer: Peer) -> None:
-    job = await taken(desk)
+async def test_an_ended_job_is_run_again(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await taken(factory)
     await job.moveToFailed(ValueError("no"), "token")
     await job.retry()
     assert (job.failedReason, job.finishedOn, job.processedOn, job.returnvalue) == (None, None, None, None)
-    seen = await peer.read(job.id)
+    seen = await node_queue.read(job.id)
     assert (seen.get("failedReason"), seen.get("finishedOn"), seen["attemptsMade"]) == (None, None, 1)
-    assert await peer.job(job.id, "getState") == "waiting"
+    assert await node_queue.job(job.id, "getState") == "waiting"
     for state in ("failed", "completed"):
         words = rf"^Job 1 is not in the {state} state\. reprocessJob$"
         with pytest.raises(TypeError, match=words):
             await job.retry(state)
         with pytest.raises(Exception, match=words):
-            await peer.job(job.id, "retry", state)
-    again = await desk.worker(None).getNextJob("again")
+            await node_queue.job(job.id, "retry", state)
+    again = await factory.worker(None).getNextJob("again")
     assert again is not None
     await again.moveToCompleted(1, "again")
     await again.retry("completed", {"resetAttemptsMade": True, "resetAttemptsStarted": True})
-    seen = await peer.read(job.id)
+    seen = await node_queue.read(job.id)
     assert (seen["attemptsMade"], seen["attemptsStarted"], again.attemptsMade) == (0, 0, 0)
     await again.remove()
     with pytest.raises(TypeError, match=r"^Missing key for job 1\. reprocessJob$"):
         await again.retry()
 
 
-async def test_the_end_of_a_job_is_waited_for(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
-    events = await desk.events()
-    await peer.works()
+async def test_the_end_of_a_job_is_waited_for(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
+    events = await factory.events()
+    await node_queue.works()
     job = await queue.add("send", {"script": {"return": {"by": "node"}, "sleep": 20}})
     assert await job.waitUntilFinished(events, 10_000) == {"by": "node"}
     assert await job.waitUntilFinished(events) == {"by": "node"}
@@ -322,8 +324,8 @@ async def test_the_end_of_a_job_is_waited_for(desk: Desk, peer: Peer) -> None:
         await late.waitUntilFinished(events, 10_000)
 
 
-async def test_a_job_shows_itself_as_a_dict(desk: Desk) -> None:
-    job = await desk.queue().add("send", {"a": 1}, {"parent": None})
+async def test_a_job_shows_itself_as_a_dict(factory: Factory) -> None:
+    job = await factory.queue().add("send", {"a": 1}, {"parent": None})
     shown = job.toJSON()
     assert (shown["id"], shown["data"], shown["attemptsMade"]) == ("1", {"a": 1}, 0)
     assert "queue" not in shown

@@ -6,26 +6,28 @@ from typing import Any
 import pytest
 
 from corral.bullmq import Job, JobScheduler
-from tests.dropin.desk import Desk, until_true
-from tests.dropin.peer import Peer
+from tests.dropin.factory import Factory, until_true
+from tests.dropin.node_queue import NodeQueue
 from tests.support.node import NodeError
 
 HOUR = 3_600_000
 
 
-async def test_a_scheduler_makes_its_first_job_at_once_and_node_reads_both(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_a_scheduler_makes_its_first_job_at_once_and_node_reads_both(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
+    queue = factory.queue()
     data, opts = {"to": "ü"}, {"attempts": 3, "removeOnComplete": True, "failParentOnFailure": True}
     job = await queue.upsertJobScheduler("hourly", {"every": HOUR, "limit": 5}, "send", data, opts)
     assert job is not None
     assert job.id is not None
     assert (job.name, job.data, job.repeatJobKey) == ("send", data, "hourly")
-    seen = await peer.read(job.id)
+    seen = await node_queue.read(job.id)
     assert (seen["name"], seen["data"], seen["repeatJobKey"]) == ("send", data, "hourly")
     assert seen["opts"]["attempts"] == job.opts["attempts"] == 3
     assert seen["opts"]["repeat"]["count"] == 1
     scheduler = await queue.getJobScheduler("hourly")
-    assert scheduler == await peer("getJobScheduler", "hourly")
+    assert scheduler == await node_queue("getJobScheduler", "hourly")
     assert scheduler is not None
     assert scheduler["template"] == {"data": data, "opts": opts}
     assert (scheduler["every"], scheduler["limit"], scheduler["name"]) == (HOUR, 5, "send")
@@ -33,26 +35,26 @@ async def test_a_scheduler_makes_its_first_job_at_once_and_node_reads_both(desk:
     assert await queue.isJobScheduler("none") is False
 
 
-async def test_schedulers_of_either_side_are_listed_alike(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_schedulers_of_either_side_are_listed_alike(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     start = int(time.time() * 1000) + HOUR
     await queue.upsertJobScheduler(
         "berlin", {"pattern": "0 9 * * *", "tz": "Europe/Berlin", "endDate": start + 9 * 24 * HOUR}
     )
     await queue.upsertJobScheduler("later", {"every": HOUR, "startDate": start}, opts={"priority": 3})
-    await peer("upsertJobScheduler", "node", {"every": 2 * HOUR}, {"name": "by-node", "data": {"a": 1}})
+    await node_queue("upsertJobScheduler", "node", {"every": 2 * HOUR}, {"name": "by-node", "data": {"a": 1}})
     for ascending in (True, False):
         listed = await queue.getJobSchedulers(0, -1, ascending)
-        assert listed == await peer("getJobSchedulers", 0, -1, ascending)
+        assert listed == await node_queue("getJobSchedulers", 0, -1, ascending)
         assert {each["key"] for each in listed} == {"berlin", "later", "node"}
-    assert await queue.getJobSchedulers(0, 0, True) == await peer("getJobSchedulers", 0, 0, True)
-    assert await queue.getJobSchedulersCount() == await peer("getJobSchedulersCount") == 3
-    assert await JobScheduler(queue).getScheduler("node") == await peer("getJobScheduler", "node")
+    assert await queue.getJobSchedulers(0, 0, True) == await node_queue("getJobSchedulers", 0, 0, True)
+    assert await queue.getJobSchedulersCount() == await node_queue("getJobSchedulersCount") == 3
+    assert await JobScheduler(queue).getScheduler("node") == await node_queue("getJobScheduler", "node")
     assert await queue.getJobScheduler("none") is None
 
 
-async def test_a_scheduler_given_other_ways_has_those(desk: Desk) -> None:
-    queue = desk.queue(defaultJobOptions={"attempts": 4})
+async def test_a_scheduler_given_other_ways_has_those(factory: Factory) -> None:
+    queue = factory.queue(defaultJobOptions={"attempts": 4})
     await queue.upsertJobScheduler("s", {"every": HOUR})
     job = await queue.upsertJobScheduler("s", {"pattern": "0 0 1 1 *"}, "yearly", [1])
     assert job is not None
@@ -64,22 +66,22 @@ async def test_a_scheduler_given_other_ways_has_those(desk: Desk) -> None:
     assert await queue.getJobSchedulersCount() == 1
 
 
-async def test_a_removed_scheduler_takes_its_next_job_along(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_a_removed_scheduler_takes_its_next_job_along(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     job = await queue.upsertJobScheduler("s", {"pattern": "0 0 1 1 *"})
     assert job is not None
     words = rf"^Job {job.id} belongs to a job scheduler and cannot be removed directly\. removeJob$"
     with pytest.raises(TypeError, match=words):
         await job.remove()
     with pytest.raises(Exception, match=words):
-        await peer.job(job.id, "remove")
+        await node_queue.job(job.id, "remove")
     assert await queue.removeJobScheduler("s") == 0
     assert await queue.removeJobScheduler("s") == 1
-    assert await peer("getDelayedCount") == 0
+    assert await node_queue("getDelayedCount") == 0
     assert await queue.getJobSchedulersCount() == 0
 
 
-async def test_a_worker_carries_schedulers_on(desk: Desk, peer: Peer) -> None:
+async def test_a_worker_carries_schedulers_on(factory: Factory, node_queue: NodeQueue) -> None:
     """Ours and Node's tick, with our worker as the only one."""
     ran: dict[str, list[Any]] = {"ours": [], "node": []}
 
@@ -87,10 +89,12 @@ async def test_a_worker_carries_schedulers_on(desk: Desk, peer: Peer) -> None:
         assert job.repeatJobKey is not None
         ran[job.repeatJobKey].append((job.opts["repeat"]["count"], job.data))
 
-    queue = desk.queue()
+    queue = factory.queue()
     await queue.upsertJobScheduler("ours", {"every": 30, "limit": 4}, "tick", {"a": 1})
-    await peer("upsertJobScheduler", "node", {"every": 30, "limit": 4}, {"name": "tick", "data": {"a": 1}})
-    desk.worker(process, concurrency=2)
+    await node_queue(
+        "upsertJobScheduler", "node", {"every": 30, "limit": 4}, {"name": "tick", "data": {"a": 1}}
+    )
+    factory.worker(process, concurrency=2)
 
     async def all_ran() -> bool:
         return all(len(each) == 4 for each in ran.values())
@@ -99,13 +103,15 @@ async def test_a_worker_carries_schedulers_on(desk: Desk, peer: Peer) -> None:
     assert ran == {name: [(number, {"a": 1}) for number in (1, 2, 3, 4)] for name in ("ours", "node")}
 
 
-async def test_a_scheduled_job_taken_by_hand_has_its_next_made(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_a_scheduled_job_taken_by_hand_has_its_next_made(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
+    queue = factory.queue()
     await queue.upsertJobScheduler("s", {"every": HOUR})
-    job = await desk.worker(None).getNextJob("token")
+    job = await factory.worker(None).getNextJob("token")
     assert job is not None
     assert job.repeatJobKey == "s"
-    assert await peer("getDelayedCount") == 1
+    assert await node_queue("getDelayedCount") == 1
     await job.moveToCompleted(1, "token")
     [following] = await queue.getDelayed()
     assert following.repeatJobKey == "s"
@@ -122,25 +128,25 @@ REFUSED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("repeat", REFUSED, ids=repr)
 async def test_what_node_refuses_is_refused_in_its_words(
-    desk: Desk, peer: Peer, repeat: dict[str, Any]
+    factory: Factory, node_queue: NodeQueue, repeat: dict[str, Any]
 ) -> None:
     with pytest.raises(NodeError) as theirs:
-        await peer("upsertJobScheduler", "s", repeat)
-    queue = desk.queue()
+        await node_queue("upsertJobScheduler", "s", repeat)
+    queue = factory.queue()
     with pytest.raises(ValueError, match=r".") as ours:
         await queue.upsertJobScheduler("s", repeat)
     assert str(ours.value) == str(theirs.value)
     assert await queue.store.call("DBSIZE") == 0
 
 
-async def test_a_limit_that_is_reached_makes_no_job(desk: Desk, peer: Peer) -> None:
+async def test_a_limit_that_is_reached_makes_no_job(factory: Factory, node_queue: NodeQueue) -> None:
     repeat = {"every": HOUR, "limit": 3, "count": 3}
-    assert await desk.queue().upsertJobScheduler("s", repeat) is None
-    assert await peer("upsertJobScheduler", "s", repeat) is None
+    assert await factory.queue().upsertJobScheduler("s", repeat) is None
+    assert await node_queue("upsertJobScheduler", "s", repeat) is None
 
 
-async def test_repeatable_jobs_of_former_versions_are_listed_by_what_their_keys_say(desk: Desk) -> None:
-    queue = desk.queue()
+async def test_repeatable_jobs_of_former_versions_are_listed_by_what_their_keys_say(factory: Factory) -> None:
+    queue = factory.queue()
     await queue.store.call("ZADD", "bull:mail:repeat", 5000, "send:my-id:9000:UTC:* * * * *")
     assert await queue.getJobSchedulers() == [
         {
@@ -150,6 +156,6 @@ async def test_repeatable_jobs_of_former_versions_are_listed_by_what_their_keys_
     ]  # fmt: skip
 
 
-async def test_carrying_on_by_hand_is_refused(desk: Desk) -> None:
+async def test_carrying_on_by_hand_is_refused(factory: Factory) -> None:
     with pytest.raises(ValueError, match="carried on by whoever claims its job"):
-        await desk.queue().upsertJobScheduler("s", {"every": HOUR}, override=False)
+        await factory.queue().upsertJobScheduler("s", {"every": HOUR}, override=False)

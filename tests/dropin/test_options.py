@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from corral.bullmq import Worker
-from tests.dropin.desk import Desk, nothing
-from tests.dropin.peer import Peer
+from tests.dropin.factory import Factory, nothing
+from tests.dropin.node_queue import NodeQueue
 from tests.support.node import NodeError
 
 REFUSED: list[dict[str, Any]] = [
@@ -29,11 +29,11 @@ REFUSED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("opts", REFUSED, ids=repr)
 async def test_what_node_refuses_is_refused_in_its_words(
-    desk: Desk, peer: Peer, opts: dict[str, Any]
+    factory: Factory, node_queue: NodeQueue, opts: dict[str, Any]
 ) -> None:
     with pytest.raises(NodeError) as theirs:
-        await peer("add", "send", {"a": "long"}, opts)
-    queue = desk.queue()
+        await node_queue("add", "send", {"a": "long"}, opts)
+    queue = factory.queue()
     with pytest.raises(ValueError, match=r".") as ours:
         await queue.add("send", {"a": "long"}, opts)
     assert str(ours.value) == str(theirs.value)
@@ -60,34 +60,36 @@ ACCEPTED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("opts", ACCEPTED, ids=repr)
 async def test_what_node_accepts_is_accepted_and_read_alike(
-    desk: Desk, peer: Peer, opts: dict[str, Any]
+    factory: Factory, node_queue: NodeQueue, opts: dict[str, Any]
 ) -> None:
-    theirs = desk.queue("theirs")
-    await peer.node("openQueue", handle="theirs", **{**peer.where, "name": "theirs"})
-    added = await peer.node("add", queue="theirs", name="send", data={"a": "long"}, opts=opts)
-    job = await desk.queue().add("send", {"a": "long"}, opts)
+    theirs = factory.queue("theirs")
+    await node_queue.node("openQueue", handle="theirs", **{**node_queue.where, "name": "theirs"})
+    added = await node_queue.node("add", queue="theirs", name="send", data={"a": "long"}, opts=opts)
+    job = await factory.queue().add("send", {"a": "long"}, opts)
     assert job.id == added["id"]
-    ours, node = await peer.read(job.id), await theirs.getJob(str(job.id))
+    ours, node = await node_queue.read(job.id), await theirs.getJob(str(job.id))
     assert node is not None
     assert {**ours["opts"], "delay": 0, "backoff": ours["opts"].get("backoff")} == {**node.opts, "delay": 0}
     assert await job.getState() in (await node.getState(), "waiting")
 
 
-async def test_an_empty_id_is_none(desk: Desk) -> None:
-    assert (await desk.queue().add("send", {}, {"jobId": ""})).id == "1"
+async def test_an_empty_id_is_none(factory: Factory) -> None:
+    assert (await factory.queue().add("send", {}, {"jobId": ""})).id == "1"
 
 
 @pytest.mark.parametrize("job_id", ["meta", "wait", "events", "metrics:completed:data"])
-async def test_an_id_that_would_overwrite_a_key_of_the_queue_is_refused(desk: Desk, job_id: str) -> None:
-    queue = desk.queue()
+async def test_an_id_that_would_overwrite_a_key_of_the_queue_is_refused(
+    factory: Factory, job_id: str
+) -> None:
+    queue = factory.queue()
     with pytest.raises(ValueError, match="the name of one of the queue's own keys"):
         await queue.add("send", {}, {"jobId": job_id})
     assert await queue.store.call("DBSIZE") == 0
 
 
 @pytest.mark.parametrize("priority", [-1, -(2**21)])
-async def test_a_negative_priority_is_refused_as_stated(desk: Desk, priority: int) -> None:
-    queue = desk.queue()
+async def test_a_negative_priority_is_refused_as_stated(factory: Factory, priority: int) -> None:
+    queue = factory.queue()
     with pytest.raises(ValueError, match=r"^Priority should be between 0 and 2097152$"):
         await queue.add("send", {}, {"priority": priority})
 
@@ -95,15 +97,15 @@ async def test_a_negative_priority_is_refused_as_stated(desk: Desk, priority: in
 @pytest.mark.parametrize(
     "opts", [{"jobId": 5}, {"jobId": 1.5}, {"priority": "high"}, {"delay": "soon"}, {"delay": float("inf")}]
 )
-async def test_values_of_a_wrong_kind_are_refused(desk: Desk, opts: dict[str, Any]) -> None:
-    queue = desk.queue()
+async def test_values_of_a_wrong_kind_are_refused(factory: Factory, opts: dict[str, Any]) -> None:
+    queue = factory.queue()
     with pytest.raises(ValueError, match=r"."):
         await queue.add("send", {}, opts)
     assert await queue.store.call("DBSIZE") == 0
 
 
-async def test_the_old_way_to_repeat_points_to_schedulers(desk: Desk) -> None:
-    queue = desk.queue()
+async def test_the_old_way_to_repeat_points_to_schedulers(factory: Factory) -> None:
+    queue = factory.queue()
     with pytest.raises(ValueError, match="use upsertJobScheduler instead"):
         await queue.add("send", {}, {"repeat": {"every": 1000}})
     with pytest.raises(ValueError, match=r"^Delay and repeat options could not be used together$"):
@@ -122,9 +124,11 @@ async def test_the_old_way_to_repeat_points_to_schedulers(desk: Desk) -> None:
     ],
     ids=repr,
 )
-async def test_a_worker_that_node_refuses_is_refused_in_its_words(peer: Peer, opts: dict[str, Any]) -> None:
+async def test_a_worker_that_node_refuses_is_refused_in_its_words(
+    node_queue: NodeQueue, opts: dict[str, Any]
+) -> None:
     with pytest.raises(NodeError) as theirs:
-        await peer.node("openWorker", handle="refused", **peer.where, opts=opts)
+        await node_queue.node("openWorker", handle="refused", **node_queue.where, opts=opts)
     with pytest.raises(ValueError, match=r".") as ours:
         Worker("mail", nothing, opts)
     assert str(ours.value) == str(theirs.value)

@@ -4,22 +4,22 @@ from typing import Any
 
 import pytest
 
-from tests.dropin.desk import Desk, Heard, until_true
-from tests.dropin.peer import Peer
+from tests.dropin.factory import EventRecorder, Factory, until_true
+from tests.dropin.node_queue import NodeQueue
 
 
-async def test_an_added_job_has_its_id_and_node_reads_it(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_an_added_job_has_its_id_and_node_reads_it(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     job = await queue.add("send", {"to": "ä@b.c", "n": 130775545883395173}, {"attempts": 3, "backoff": 500})
     assert (job.id, job.name, job.attemptsMade, job.progress) == ("1", "send", 0, 0)
     assert job.opts == {"attempts": 3, "delay": 0, "backoff": {"type": "fixed", "delay": 500}}
-    seen = await peer.read(job.id)
+    seen = await node_queue.read(job.id)
     assert (seen["name"], seen["data"]["to"], seen["timestamp"]) == ("send", "ä@b.c", job.timestamp)
     assert seen["opts"] == {"attempts": 3, "backoff": {"type": "fixed", "delay": 500}}
-    assert await peer("getJobState", job.id) == "waiting" == await job.getState()
+    assert await node_queue("getJobState", job.id) == "waiting" == await job.getState()
 
 
-async def test_options_reach_node_under_their_own_names(desk: Desk, peer: Peer) -> None:
+async def test_options_reach_node_under_their_own_names(factory: Factory, node_queue: NodeQueue) -> None:
     opts: dict[str, Any] = {
         "jobId": "mine",
         "timestamp": 1_700_000_000_000,
@@ -36,18 +36,18 @@ async def test_options_reach_node_under_their_own_names(desk: Desk, peer: Peer) 
         "telemetry": {"metadata": "m", "omitContext": True},
         "anything": {"else": 1},
     }
-    job = await desk.queue().add("send", {"a": 1}, opts)
-    seen = await peer.read("mine")
+    job = await factory.queue().add("send", {"a": 1}, opts)
+    seen = await node_queue.read("mine")
     assert seen["opts"] == {**opts, "attempts": 0}
     assert (seen["delay"], seen["priority"], seen["timestamp"]) == (60_000, 7, 1_700_000_000_000)
     assert (job.id, job.delay, job.priority, job.timestamp) == ("mine", 60_000, 7, 1_700_000_000_000)
-    again = await desk.queue().getJob("mine")
+    again = await factory.queue().getJob("mine")
     assert again is not None
     assert again.opts == {**opts, "attempts": 0}
 
 
-async def test_default_options_are_kept_unless_others_are_given(desk: Desk) -> None:
-    queue = desk.queue(defaultJobOptions={"attempts": 4, "removeOnComplete": True})
+async def test_default_options_are_kept_unless_others_are_given(factory: Factory) -> None:
+    queue = factory.queue(defaultJobOptions={"attempts": 4, "removeOnComplete": True})
     assert (await queue.add("send", {})).opts["attempts"] == 4
     assert (await queue.add("send", {}, {"attempts": 2})).opts == {
         "attempts": 2, "removeOnComplete": True, "delay": 0, "backoff": None,
@@ -57,17 +57,17 @@ async def test_default_options_are_kept_unless_others_are_given(desk: Desk) -> N
     assert queue.defaultJobOptions == {"attempts": 4, "removeOnComplete": True}
 
 
-async def test_many_jobs_are_added_in_order(desk: Desk, peer: Peer) -> None:
-    jobs = await desk.queue().addBulk(
+async def test_many_jobs_are_added_in_order(factory: Factory, node_queue: NodeQueue) -> None:
+    jobs = await factory.queue().addBulk(
         [{"name": f"job-{number}", "data": number, "opts": {"attempts": 2}} for number in range(1200)]
     )
     assert [job.id for job in jobs] == [str(number + 1) for number in range(1200)]
-    assert (await peer("getJobCounts", "waiting"))["waiting"] == 1200
-    assert [job["name"] for job in await peer("getWaiting", 0, 2)] == ["job-0", "job-1", "job-2"]
+    assert (await node_queue("getJobCounts", "waiting"))["waiting"] == 1200
+    assert [job["name"] for job in await node_queue("getWaiting", 0, 2)] == ["job-0", "job-1", "job-2"]
 
 
-async def test_an_id_that_is_there_is_not_added_again(desk: Desk) -> None:
-    queue = desk.queue()
+async def test_an_id_that_is_there_is_not_added_again(factory: Factory) -> None:
+    queue = factory.queue()
     await queue.add("first", {"a": 1}, {"jobId": "same"})
     again = await queue.add("second", {"a": 2}, {"jobId": "same"})
     assert again.id == "same"
@@ -76,16 +76,22 @@ async def test_an_id_that_is_there_is_not_added_again(desk: Desk) -> None:
     assert (found.name, found.data, await queue.getWaitingCount()) == ("first", {"a": 1}, 1)
 
 
-async def test_data_of_any_size_and_shape_the_official_client_takes_is_taken(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_data_of_any_size_and_shape_the_official_client_takes_is_taken(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
+    queue = factory.queue()
     large = await queue.add("large", {"text": "x" * (11 * 1024 * 1024)})
     found = await queue.getJob(str(large.id))
     assert found is not None
     assert len(found.data["text"]) == 11 * 1024 * 1024
     odd = await queue.add("odd", {1: "one", "big": 2**70, "tuple": (1, 2)})
-    assert (await peer.read(odd.id))["data"] == {"1": "one", "big": 1.1805916207174113e21, "tuple": [1, 2]}
+    assert (await node_queue.read(odd.id))["data"] == {
+        "1": "one",
+        "big": 1.1805916207174113e21,
+        "tuple": [1, 2],
+    }
     for value in (None, 0, "text", [], False):
-        assert (await peer.read((await queue.add("plain", value)).id))["data"] == value
+        assert (await node_queue.read((await queue.add("plain", value)).id))["data"] == value
 
 
 @pytest.mark.parametrize(
@@ -93,9 +99,9 @@ async def test_data_of_any_size_and_shape_the_official_client_takes_is_taken(des
     [({"a": float("nan")}, ValueError), ({"a": object()}, TypeError), ({"a": b"x"}, TypeError)],
 )
 async def test_data_json_cannot_carry_is_refused_and_nothing_written(
-    desk: Desk, data: Any, kind: type[Exception]
+    factory: Factory, data: Any, kind: type[Exception]
 ) -> None:
-    queue = desk.queue()
+    queue = factory.queue()
     with pytest.raises(kind):
         await queue.add("send", data)
     with pytest.raises(kind):
@@ -103,8 +109,8 @@ async def test_data_json_cannot_carry_is_refused_and_nothing_written(
     assert await queue.store.call("DBSIZE") == 0
 
 
-async def test_a_missing_parent_is_told_in_the_official_words(desk: Desk) -> None:
-    queue = desk.queue()
+async def test_a_missing_parent_is_told_in_the_official_words(factory: Factory) -> None:
+    queue = factory.queue()
     parent = {"parent": {"id": "gone", "queue": "bull:other"}}
     with pytest.raises(TypeError, match=r"^Missing key for parent job bull:other:gone\. addJob$") as caught:
         await queue.add("child", {}, parent)
@@ -115,64 +121,64 @@ async def test_a_missing_parent_is_told_in_the_official_words(desk: Desk) -> Non
 # -- the whole queue ----------------------------------------------------------------------------------------
 
 
-async def test_a_paused_queue_is_paused_for_node_too(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_a_paused_queue_is_paused_for_node_too(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     await queue.add("send", {})
     await queue.pause()
-    assert await queue.isPaused() is await peer("isPaused") is True
+    assert await queue.isPaused() is await node_queue("isPaused") is True
     assert (
         await queue.getJobCounts("waiting")
         == {"waiting": 0, "paused": 1}
-        == await peer("getJobCounts", "waiting")
+        == await node_queue("getJobCounts", "waiting")
     )
     assert await queue.getWaitingCount() == 1
     assert [job.id for job in await queue.getWaiting()] == ["1"]
-    await peer("resume")
+    await node_queue("resume")
     assert await queue.isPaused() is False
     assert (await queue.getJobCounts())["waiting"] == 1
     await queue.pause()
     await queue.resume()
-    assert await peer("isPaused") is False
+    assert await node_queue("isPaused") is False
 
 
-async def test_draining_leaves_delayed_jobs_unless_asked(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_draining_leaves_delayed_jobs_unless_asked(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     await queue.addBulk([{"name": "a"}, {"name": "b", "opts": {"priority": 3}}])
     await queue.add("later", {}, {"delay": 60_000})
     await queue.drain()
-    assert await peer("getJobCounts", "wait", "prioritized", "delayed") == {
+    assert await node_queue("getJobCounts", "wait", "prioritized", "delayed") == {
         "wait": 0, "prioritized": 0, "delayed": 1,
     }  # fmt: skip
     await queue.drain(True)
     assert await queue.count() == 0
 
 
-async def test_cleaning_deletes_what_is_old_enough(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_cleaning_deletes_what_is_old_enough(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     for number in range(5):
         await queue.add("send", number)
-    await peer.works({})
-    events = await desk.events()
+    await node_queue.works({})
+    events = await factory.events()
     for number in range(1, 6):
         job = await queue.getJob(str(number))
         assert job is not None
         await job.waitUntilFinished(events, 10_000)
-    await peer.node("close", handle="worker")
+    await node_queue.node("close", handle="worker")
     assert await queue.clean(60_000, 100, "completed") == []
-    told = Heard(queue, "cleaned")
+    told = EventRecorder(queue, "cleaned")
     gone = await queue.clean(0, 2, "completed")
     assert len(gone) == 2
     assert told.told == [("cleaned", gone, "completed")]
-    assert await peer("getCompletedCount") == 3
+    assert await node_queue("getCompletedCount") == 3
     assert len(await queue.clean(0, 0)) == 3
     await queue.add("waiting", {})
     assert await until_true(lambda: queue.clean(0, 10, "waiting")) == ["6"]
 
 
-async def test_obliterate_takes_everything_but_asks_for_force_where_jobs_are_active(desk: Desk) -> None:
-    queue = desk.queue()
+async def test_obliterate_takes_everything_but_asks_for_force_where_jobs_are_active(factory: Factory) -> None:
+    queue = factory.queue()
     await queue.addBulk([{"name": "a"}, {"name": "b"}])
-    worker = desk.worker(None)
+    worker = factory.worker(None)
     assert await worker.getNextJob("token") is not None
     with pytest.raises(Exception, match=r"^Cannot obliterate queue with active jobs$"):
         await queue.obliterate()
@@ -183,17 +189,17 @@ async def test_obliterate_takes_everything_but_asks_for_force_where_jobs_are_act
     assert left in ([], ["bull:mail:1:lock"])
 
 
-async def test_failed_jobs_are_retried_together(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_failed_jobs_are_retried_together(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     await queue.addBulk([{"name": "a"}, {"name": "b"}])
-    worker = desk.worker(None)
+    worker = factory.worker(None)
     for token in ("t1", "t2"):
         job = await worker.getNextJob(token)
         assert job is not None
         await job.moveToFailed(ValueError("no"), token)
-    assert await peer("getFailedCount") == 2
+    assert await node_queue("getFailedCount") == 2
     await queue.retryJobs()
-    assert await peer("getJobCounts", "failed", "waiting") == {"failed": 0, "waiting": 2, "paused": 0}
+    assert await node_queue("getJobCounts", "failed", "waiting") == {"failed": 0, "waiting": 2, "paused": 0}
     job = await worker.getNextJob("t3")
     assert job is not None
     await job.moveToCompleted(1, "t3")
@@ -201,42 +207,42 @@ async def test_failed_jobs_are_retried_together(desk: Desk, peer: Peer) -> None:
     assert await queue.getWaitingCount() == 2
 
 
-async def test_delayed_jobs_are_promoted_together(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_delayed_jobs_are_promoted_together(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     await queue.addBulk([{"name": str(number), "opts": {"delay": 60_000}} for number in range(3)])
     await queue.promoteJobs({"count": 2})
-    assert await peer("getJobCounts", "delayed", "wait") == {"delayed": 0, "wait": 3}
+    assert await node_queue("getJobCounts", "delayed", "wait") == {"delayed": 0, "wait": 3}
 
 
-async def test_a_job_is_removed_unless_it_is_held(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_a_job_is_removed_unless_it_is_held(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     await queue.addBulk([{"name": "a"}, {"name": "b"}])
-    worker = desk.worker(None)
+    worker = factory.worker(None)
     held = await worker.getNextJob("token")
     assert held is not None
-    told = Heard(queue, "removed")
+    told = EventRecorder(queue, "removed")
     assert await queue.remove(str(held.id)) == 0
     assert await queue.remove("2") == 1
     assert told.told == [("removed", "2")]
-    assert await peer.read("2") is None
+    assert await node_queue.read("2") is None
     assert await queue.getJobState("2") == "unknown"
 
 
-async def test_progress_and_log_by_id(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_progress_and_log_by_id(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     await queue.add("send", {})
     await queue.updateJobProgress("1", {"half": True})
-    assert (await peer.read("1"))["progress"] == {"half": True}
+    assert (await node_queue.read("1"))["progress"] == {"half": True}
     assert [await queue.addJobLog("1", f"line {number}", 2) for number in range(3)] == [1, 2, 2]
     assert await queue.getJobLogs("1") == {"logs": ["line 1", "line 2"], "count": 2}
     assert await queue.getJobLogs("1", 0, 0, False) == {"logs": ["line 2"], "count": 2}
-    assert await peer("getJobLogs", "1") == {"logs": ["line 1", "line 2"], "count": 2}
+    assert await node_queue("getJobLogs", "1") == {"logs": ["line 1", "line 2"], "count": 2}
     with pytest.raises(TypeError, match=r"^Missing key for job 9\. updateProgress$"):
         await queue.updateJobProgress("9", 1)
 
 
-async def test_events_are_trimmed(desk: Desk) -> None:
-    queue = desk.queue()
+async def test_events_are_trimmed(factory: Factory) -> None:
+    queue = factory.queue()
     await queue.addBulk([{"name": "a"}] * 300)
     dropped = await queue.trimEvents(0)
     assert dropped == 600
@@ -246,45 +252,45 @@ async def test_events_are_trimmed(desk: Desk) -> None:
 # -- limits -------------------------------------------------------------------------------------------------
 
 
-async def test_global_concurrency_is_set_read_and_removed(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_global_concurrency_is_set_read_and_removed(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     assert await queue.getGlobalConcurrency() is None
     assert await queue.setGlobalConcurrency(2) == 1
     assert await queue.setGlobalConcurrency(3) == 0
-    assert await queue.getGlobalConcurrency() == await peer("getGlobalConcurrency") == 3
+    assert await queue.getGlobalConcurrency() == await node_queue("getGlobalConcurrency") == 3
     assert await queue.isMaxed() is False
     assert await queue.removeGlobalConcurrency() == 1
-    assert await peer("getGlobalConcurrency") is None
+    assert await node_queue("getGlobalConcurrency") is None
 
 
-async def test_a_global_rate_limit_is_set_read_and_removed(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_a_global_rate_limit_is_set_read_and_removed(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     assert await queue.getGlobalRateLimit() is None
     assert await queue.setGlobalRateLimit(5, 1000) == 2
     limit = {"max": 5, "duration": 1000}
-    assert await queue.getGlobalRateLimit() == await peer("getGlobalRateLimit") == limit
+    assert await queue.getGlobalRateLimit() == await node_queue("getGlobalRateLimit") == limit
     assert await queue.removeGlobalRateLimit() == 2
-    assert await peer("getGlobalRateLimit") is None
+    assert await node_queue("getGlobalRateLimit") is None
 
 
-async def test_a_manual_limit_holds_for_its_time(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_a_manual_limit_holds_for_its_time(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     assert await queue.getRateLimitTtl() == -2
     await queue.rateLimit(60_000)
     assert 0 < await queue.getRateLimitTtl() <= 60_000
-    assert 0 < await peer("getRateLimitTtl", 10) <= 60_000
+    assert 0 < await node_queue("getRateLimitTtl", 10) <= 60_000
     assert 0 < await queue.getRateLimitTtl(10) <= 60_000
     assert await queue.removeRateLimitKey() == 1
     assert await queue.removeRateLimitKey() == 0
 
 
-async def test_deduplication_is_asked_after_and_released(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_deduplication_is_asked_after_and_released(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     first = await queue.add("send", 1, {"deduplication": {"id": "once"}})
     second = await queue.add("send", 2, {"deduplication": {"id": "once"}})
     assert first.id == second.id == await queue.getDeduplicationJobId("once")
     assert first.deduplicationId == first.deduplication_id == "once"
-    assert await peer("getDeduplicationJobId", "once") == first.id
+    assert await node_queue("getDeduplicationJobId", "once") == first.id
     assert await queue.getJobCountByTypes("waiting") == 1
     assert await queue.removeDeduplicationKey("once") == 1
     assert await queue.getDeduplicationJobId("once") is None
@@ -294,8 +300,8 @@ async def test_deduplication_is_asked_after_and_released(desk: Desk, peer: Peer)
     assert await queue.count() == 2
 
 
-async def test_a_key_of_old_versions_can_be_deleted(desk: Desk) -> None:
-    queue = desk.queue()
+async def test_a_key_of_old_versions_can_be_deleted(factory: Factory) -> None:
+    queue = factory.queue()
     await queue.store.call("SET", "bull:mail:priority", "old")
     assert await queue.removeDeprecatedPriorityKey() == 1
     assert await queue.removeDeprecatedPriorityKey() == 0

@@ -9,8 +9,8 @@ import pytest
 
 from corral.bullmq import Queue, QueueEvents
 from corral.bullmq.queue_events import MOST
-from tests.dropin.desk import Desk, Heard, until_true
-from tests.dropin.peer import Peer
+from tests.dropin.factory import EventRecorder, Factory, until_true
+from tests.dropin.node_queue import NodeQueue
 from tests.support.proxy import Fate, Proxy, runs
 from tests.support.servers import Server
 
@@ -21,14 +21,14 @@ def proxy(server: Server) -> Iterator[Proxy]:
         yield proxy
 
 
-async def test_callbacks_hear_what_node_does(desk: Desk, peer: Peer) -> None:
-    events = await desk.events()
-    heard = Heard(
+async def test_callbacks_hear_what_node_does(factory: Factory, node_queue: NodeQueue) -> None:
+    events = await factory.events()
+    heard = EventRecorder(
         events, "added", "waiting", "active", "completed", "failed", "progress", "drained",
         "retries-exhausted", "completed:1", "paused", "resumed", "duplicated", "removed",
     )  # fmt: skip
-    await peer.works()
-    await peer.add("send", {"script": {"return": {"a": [1]}, "progress": [{"half": 1}]}})
+    await node_queue.works()
+    await node_queue.add("send", {"script": {"return": {"a": [1]}, "progress": [{"half": 1}]}})
     await until_true(lambda: _has(heard, "drained"))
     assert [name for name in heard.names() if name != "drained"] == [
         "added", "waiting", "active", "progress", "completed", "completed:1",
@@ -38,46 +38,46 @@ async def test_callbacks_hear_what_node_does(desk: Desk, peer: Peer) -> None:
     assert heard.of("completed:1") == [(args, event_id)]
     assert heard.of("progress")[0][0]["data"] == {"half": 1}
     assert heard.of("drained")[0][0] > event_id
-    await peer.add("send", {"script": {"fail": -1, "message": "no"}}, attempts=1)
+    await node_queue.add("send", {"script": {"fail": -1, "message": "no"}}, attempts=1)
     await until_true(lambda: _has(heard, "retries-exhausted"))
     assert heard.of("failed")[0][0] == {"jobId": "2", "failedReason": "no", "prev": "active"}
-    await peer("pause")
-    await peer("resume")
-    await peer.add("send", {}, jobId="twice", delay=60_000)
-    await peer.add("send", {}, jobId="twice")
-    await peer("remove", "twice")
+    await node_queue("pause")
+    await node_queue("resume")
+    await node_queue.add("send", {}, jobId="twice", delay=60_000)
+    await node_queue.add("send", {}, jobId="twice")
+    await node_queue("remove", "twice")
     await until_true(lambda: _has(heard, "removed"))
     assert heard.of("duplicated")[0][0] == {"jobId": "twice"}
 
 
-async def _has(heard: Heard, event: str) -> bool:
+async def _has(heard: EventRecorder, event: str) -> bool:
     return event in heard.names()
 
 
-async def test_a_callback_taken_off_hears_no_more(desk: Desk) -> None:
-    events = await desk.events()
+async def test_a_callback_taken_off_hears_no_more(factory: Factory) -> None:
+    events = await factory.events()
     told: list[str] = []
 
     def note(args: dict[str, Any], event_id: str) -> None:
         told.append(args["jobId"])
 
     events.on("waiting", note)
-    heard = Heard(events, "waiting")
-    await desk.queue().add("send", {})
+    heard = EventRecorder(events, "waiting")
+    await factory.queue().add("send", {})
     await until_true(lambda: _has(heard, "waiting"))
     events.off("waiting", note)
-    await desk.queue().add("send", {})
+    await factory.queue().add("send", {})
     await until_true(lambda: _count(heard, 2))
     assert told == ["1"]
 
 
-async def _count(heard: Heard, count: int) -> bool:
-    return len(heard.told) >= count
+async def _count(heard: EventRecorder, count: int) -> bool:
+    return len(heard.events) >= count
 
 
-async def test_events_come_one_by_one(desk: Desk) -> None:
-    events = await desk.events(autorun=False)
-    await desk.queue().addBulk([{"name": "send"}] * 3)
+async def test_events_come_one_by_one(factory: Factory) -> None:
+    events = await factory.events(autorun=False)
+    await factory.queue().addBulk([{"name": "send"}] * 3)
     found = []
     async for event, args, event_id in events:
         found.append((event, args["jobId"], event_id))
@@ -89,18 +89,18 @@ async def test_events_come_one_by_one(desk: Desk) -> None:
     assert all(before[2] < after[2] for before, after in pairwise(found))
 
 
-async def test_a_listener_goes_on_where_another_stopped(desk: Desk) -> None:
-    await desk.queue().addBulk([{"name": "send"}] * 5)
-    first = await desk.events(autorun=False, lastEventId="0-0")
+async def test_a_listener_goes_on_where_another_stopped(factory: Factory) -> None:
+    await factory.queue().addBulk([{"name": "send"}] * 5)
+    first = await factory.events(autorun=False, lastEventId="0-0")
     seen = []
     async for event in first:
         seen.append(event)
         if len(seen) == 4:
             break
-    second = await desk.events(lastEventId=seen[-1].id)
-    heard = Heard(second, "added", "waiting")
+    second = await factory.events(lastEventId=seen[-1].id)
+    heard = EventRecorder(second, "added", "waiting")
     await until_true(lambda: _count(heard, 6))
-    assert [(name, args["jobId"]) for name, args, _ in heard.told] == [
+    assert [(name, args["jobId"]) for name, args, _ in heard.events] == [
         (name, str(number)) for number in (3, 4, 5) for name in ("added", "waiting")
     ]
     after = [event async for event in _first(second.since(seen[0].id), 9)]
@@ -115,17 +115,17 @@ async def _first(events: Any, count: int) -> Any:
             return
 
 
-async def test_nothing_that_happens_after_ready_is_missed(desk: Desk) -> None:
-    events = QueueEvents("mail", {"connection": desk.url, "autorun": False})
+async def test_nothing_that_happens_after_ready_is_missed(factory: Factory) -> None:
+    events = QueueEvents("mail", {"connection": factory.url, "autorun": False})
     await events.waitUntilReady()
-    await desk.queue().add("before the first read", {})
+    await factory.queue().add("before the first read", {})
     async with events:
         found = [event.event async for event in _first(events, 2)]
     assert found == ["added", "waiting"]
 
 
-async def test_closing_ends_callbacks_and_iterators(desk: Desk) -> None:
-    events = await desk.events()
+async def test_closing_ends_callbacks_and_iterators(factory: Factory) -> None:
+    events = await factory.events()
     found: list[Any] = []
 
     async def collect() -> None:
@@ -133,7 +133,7 @@ async def test_closing_ends_callbacks_and_iterators(desk: Desk) -> None:
             found.append(event)
 
     collecting = asyncio.create_task(collect())
-    await desk.queue().add("send", {})
+    await factory.queue().add("send", {})
     await until_true(lambda: _told(found, 2))
     await events.close()
     await asyncio.wait_for(collecting, 5)
@@ -141,8 +141,8 @@ async def test_closing_ends_callbacks_and_iterators(desk: Desk) -> None:
     await events.close()
 
 
-async def test_a_listener_runs_once_at_a_time(desk: Desk) -> None:
-    events = await desk.events(autorun=False)
+async def test_a_listener_runs_once_at_a_time(factory: Factory) -> None:
+    events = await factory.events(autorun=False)
     running = asyncio.create_task(events.run())
     await until_true(lambda: _running(events))
     with pytest.raises(Exception, match=r"^QueueEvents is already running\.$"):
@@ -160,13 +160,13 @@ async def _running(events: QueueEvents) -> bool:
     "fate", [Fate.CUT_BEFORE, Fate.CUT_INSIDE, Fate.SWALLOW, Fate.CUT_REPLY], ids=lambda fate: fate.name
 )
 async def test_no_event_is_missed_or_told_twice_across_a_reconnect(
-    desk: Desk, proxy: Proxy, fate: Fate
+    factory: Factory, proxy: Proxy, fate: Fate
 ) -> None:
     """Every third read is broken somewhere, and jobs are added all the time."""
     heard: list[tuple[str, str]] = []
     listener = QueueEvents("mail", {"connection": proxy.url, "blockingTimeout": 20})
     listener.on("added", lambda args, event_id: heard.append((args["jobId"], event_id)))
-    faults = Heard(listener, "error")
+    faults = EventRecorder(listener, "error")
     await listener.waitUntilReady()
     reads = 0
 
@@ -178,7 +178,7 @@ async def test_no_event_is_missed_or_told_twice_across_a_reconnect(
         return reads % 3 == 0
 
     rule = proxy.rule(every_third, fate, times=4, shares=(0.3, 0.9))
-    queue = Queue("mail", {"connection": desk.url})
+    queue = Queue("mail", {"connection": factory.url})
     added = 0
     while len(faults.told) < 4:
         added += 1
@@ -195,10 +195,10 @@ async def _told(heard: Sequence[Any], count: int) -> bool:
     return len(heard) >= count
 
 
-async def test_an_iterator_outlives_a_server_that_is_away(desk: Desk, proxy: Proxy) -> None:
+async def test_an_iterator_outlives_a_server_that_is_away(factory: Factory, proxy: Proxy) -> None:
     listener = QueueEvents("mail", {"connection": proxy.url, "autorun": False})
-    faults = Heard(listener, "error")
-    queue = Queue("mail", {"connection": desk.url})
+    faults = EventRecorder(listener, "error")
+    queue = Queue("mail", {"connection": factory.url})
     found: list[str] = []
     async with listener:
         proxy.go_away()
@@ -223,20 +223,20 @@ async def test_an_iterator_outlives_a_server_that_is_away(desk: Desk, proxy: Pro
     await queue.close()
 
 
-async def test_a_listener_waits_for_a_server_that_is_not_there_yet(desk: Desk, proxy: Proxy) -> None:
+async def test_a_listener_waits_for_a_server_that_is_not_there_yet(factory: Factory, proxy: Proxy) -> None:
     proxy.go_away()
     listener = QueueEvents("mail", {"connection": proxy.url})
-    faults, heard = Heard(listener, "error"), Heard(listener, "waiting")
+    faults, heard = EventRecorder(listener, "error"), EventRecorder(listener, "waiting")
     await until_true(lambda: _count(faults, 1))
     proxy.come_back()
     await listener.waitUntilReady()
-    await desk.queue().add("send", {})
+    await factory.queue().add("send", {})
     await until_true(lambda: _count(heard, 1))
     await listener.close()
 
 
-async def test_a_slow_reader_reads_no_more_than_it_uses(desk: Desk, proxy: Proxy) -> None:
-    queue = desk.queue()
+async def test_a_slow_reader_reads_no_more_than_it_uses(factory: Factory, proxy: Proxy) -> None:
+    queue = factory.queue()
     await queue.addBulk([{"name": "send"}] * 1500)
     listener = QueueEvents("mail", {"connection": proxy.url, "autorun": False, "lastEventId": "0-0"})
     events = listener.since()
@@ -251,17 +251,19 @@ async def test_a_slow_reader_reads_no_more_than_it_uses(desk: Desk, proxy: Proxy
     await listener.close()
 
 
-async def test_events_of_ones_own_are_heard_by_python_and_node(desk: Desk, peer: Peer) -> None:
-    events = await desk.events()
-    heard = Heard(events, "greeted")
-    await peer.node("openEvents", handle="events", **peer.where, opts={"lastEventId": "0-0"})
-    producer = desk.producer()
+async def test_events_of_ones_own_are_heard_by_python_and_node(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
+    events = await factory.events()
+    heard = EventRecorder(events, "greeted")
+    await node_queue.node("openEvents", handle="events", **node_queue.where, opts={"lastEventId": "0-0"})
+    producer = factory.producer()
     await producer.publishEvent({"eventName": "greeted", "who": "you", "times": 2})
     await until_true(lambda: _count(heard, 1))
-    assert heard.told[0][1] == {"who": "you", "times": "2"}
+    assert heard.events[0][1] == {"who": "you", "times": "2"}
 
     async def node_heard() -> Any:
-        return [event for event in await peer.node("heard", handle="events") if event[0] == "greeted"]
+        return [event for event in await node_queue.node("heard", handle="events") if event[0] == "greeted"]
 
     [[_, fields, _]] = await until_true(node_heard)
     assert fields == {"who": "you", "times": "2"}

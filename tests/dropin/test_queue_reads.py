@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 
 from corral.bullmq import Queue
-from tests.dropin.desk import Desk, until_true
-from tests.dropin.peer import Peer
+from tests.dropin.factory import Factory, until_true
+from tests.dropin.node_queue import NodeQueue
 
 STATES = ("active", "completed", "delayed", "failed", "paused", "prioritized", "waiting", "waiting-children")
 
 
 @pytest.fixture
-async def queue(desk: Desk) -> Queue:
+async def queue(factory: Factory) -> Queue:
     """One job or more in every state."""
-    queue = desk.queue()
-    worker = desk.worker(None, called="by-hand", metrics={"maxDataPoints": 10})
+    queue = factory.queue()
+    worker = factory.worker(None, called="by-hand", metrics={"maxDataPoints": 10})
     for number, how in enumerate(("done", "done", "failed", "failed", "held")):
         await queue.add(how, {"number": number})
         token = f"token-{number}"
@@ -25,7 +25,7 @@ async def queue(desk: Desk) -> Queue:
             await job.moveToCompleted({"number": number}, token)
         elif how == "failed":
             await job.moveToFailed(ValueError(f"no {number}"), token)
-    await desk.flows().add(
+    await factory.flows().add(
         {"name": "parent", "queueName": "mail", "opts": {"jobId": "parent"}, "children": [
             {"name": "child", "queueName": "other", "data": 1}]}
     )  # fmt: skip
@@ -37,14 +37,14 @@ async def queue(desk: Desk) -> Queue:
     return queue
 
 
-async def test_counts_are_nodes(queue: Queue, peer: Peer) -> None:
+async def test_counts_are_nodes(queue: Queue, node_queue: NodeQueue) -> None:
     counts = await queue.getJobCounts()
-    assert counts == await peer("getJobCounts")
+    assert counts == await node_queue("getJobCounts")
     assert counts == dict(zip(STATES, (1, 2, 2, 2, 0, 3, 4, 1), strict=True))
     named = await queue.getJobCounts("waiting", "failed", "waiting")
     assert named == {"waiting": 4, "failed": 2, "paused": 0}
     assert await queue.getJobCountByTypes("completed", "failed") == 4
-    assert await queue.count() == await peer("count") == 10
+    assert await queue.count() == await node_queue("count") == 10
 
 
 @pytest.mark.parametrize(
@@ -55,36 +55,42 @@ async def test_counts_are_nodes(queue: Queue, peer: Peer) -> None:
     ],
 )  # fmt: skip
 async def test_each_state_has_its_count_and_its_jobs(
-    queue: Queue, peer: Peer, state: str, count: int
+    queue: Queue, node_queue: NodeQueue, state: str, count: int
 ) -> None:
-    assert await getattr(queue, f"get{state}Count")() == await peer(f"get{state}Count") == count
+    assert await getattr(queue, f"get{state}Count")() == await node_queue(f"get{state}Count") == count
     jobs = await getattr(queue, f"get{state}")()
-    assert [job.id for job in jobs] == [job["id"] for job in await peer(f"get{state}")]
+    assert [job.id for job in jobs] == [job["id"] for job in await node_queue(f"get{state}")]
     assert len(jobs) == count
     paged = await getattr(queue, f"get{state}")(1, 2)
-    assert [job.id for job in paged] == [job["id"] for job in await peer(f"get{state}", 1, 2)]
+    assert [job.id for job in paged] == [job["id"] for job in await node_queue(f"get{state}", 1, 2)]
 
 
 @pytest.mark.parametrize("ascending", [True, False])
-async def test_jobs_of_many_states_come_in_nodes_order(queue: Queue, peer: Peer, ascending: bool) -> None:
+async def test_jobs_of_many_states_come_in_nodes_order(
+    queue: Queue, node_queue: NodeQueue, ascending: bool
+) -> None:
     for types in (["waiting", "active", "completed"], list(STATES), []):
         found = await queue.getJobs(types, 0, -1, ascending)
         assert [job.id for job in found] == [
-            job["id"] for job in await peer("getJobs", types, 0, -1, ascending)
+            job["id"] for job in await node_queue("getJobs", types, 0, -1, ascending)
         ]
 
 
-async def test_counts_per_priority_are_nodes(queue: Queue, peer: Peer) -> None:
+async def test_counts_per_priority_are_nodes(queue: Queue, node_queue: NodeQueue) -> None:
     counts = await queue.getCountsPerPriority([0, 1, 2, 3, 3])
-    assert counts == {"0": 4, "1": 1, "2": 0, "3": 2} == await peer("getCountsPerPriority", [0, 1, 2, 3])
+    assert (
+        counts == {"0": 4, "1": 1, "2": 0, "3": 2} == await node_queue("getCountsPerPriority", [0, 1, 2, 3])
+    )
 
 
-async def test_a_job_is_read_with_all_its_fields(queue: Queue, peer: Peer) -> None:
+async def test_a_job_is_read_with_all_its_fields(queue: Queue, node_queue: NodeQueue) -> None:
     for job_id in ("1", "3", "5", "parent"):
         job = await queue.getJob(job_id)
         assert job is not None
-        seen = await peer.read(job_id)
-        assert await queue.getJobState(job_id) == await peer("getJobState", job_id) == await job.getState()
+        seen = await node_queue.read(job_id)
+        assert (
+            await queue.getJobState(job_id) == await node_queue("getJobState", job_id) == await job.getState()
+        )
         for field in (
             "id", "name", "data", "progress", "delay", "priority", "timestamp", "attemptsMade",
             "attemptsStarted", "stalledCounter", "stacktrace", "returnvalue", "processedBy", "failedReason",
@@ -104,47 +110,49 @@ def _plain(value: Any) -> Any:
     return value
 
 
-async def test_metrics_are_nodes(queue: Queue, peer: Peer) -> None:
+async def test_metrics_are_nodes(queue: Queue, node_queue: NodeQueue) -> None:
     for kind in ("completed", "failed"):
         metrics = await queue.getMetrics(kind)
         assert metrics["meta"]["count"] == 2
-        assert metrics == await peer("getMetrics", kind)
+        assert metrics == await node_queue("getMetrics", kind)
 
 
-async def test_prometheus_reads_what_node_exports(queue: Queue, peer: Peer) -> None:
-    assert await queue.exportPrometheusMetrics() == await peer("exportPrometheusMetrics")
+async def test_prometheus_reads_what_node_exports(queue: Queue, node_queue: NodeQueue) -> None:
+    assert await queue.exportPrometheusMetrics() == await node_queue("exportPrometheusMetrics")
     labels = {"shop": "eu"}
-    assert await queue.exportPrometheusMetrics(labels) == await peer("exportPrometheusMetrics", labels)
+    assert await queue.exportPrometheusMetrics(labels) == await node_queue("exportPrometheusMetrics", labels)
 
 
-async def test_workers_and_listeners_are_listed_as_node_lists_them(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_workers_and_listeners_are_listed_as_node_lists_them(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
+    queue = factory.queue()
     assert await queue.getWorkers() == []
-    worker = desk.worker(called="packer")
+    worker = factory.worker(called="packer")
     await until_true(queue.getWorkersCount)
-    desk.worker()
+    factory.worker()
     await until_true(lambda: _is(queue, 2))
     names = sorted(worker["rawname"] for worker in await queue.getWorkers())
     assert names == ["bull:bWFpbA==", "bull:bWFpbA==:w:packer"]
-    assert sorted(each["rawname"] for each in await peer("getWorkers")) == names
+    assert sorted(each["rawname"] for each in await node_queue("getWorkers")) == names
     assert {each["name"] for each in await queue.get_workers()} == {"mail"}
     assert await queue.get_workers_count() == 2
     await worker.close()
     assert await queue.getWorkersCount() == 1
-    await desk.events()
+    await factory.events()
     await until_true(queue.getQueueEvents)
-    assert len(await peer("getQueueEvents")) == 1
+    assert len(await node_queue("getQueueEvents")) == 1
 
 
 async def _is(queue: Queue, count: int) -> bool:
     return await queue.getWorkersCount() == count
 
 
-async def test_a_version_that_node_wrote_is_read(desk: Desk, peer: Peer) -> None:
-    queue = desk.queue()
+async def test_a_version_that_node_wrote_is_read(factory: Factory, node_queue: NodeQueue) -> None:
+    queue = factory.queue()
     assert await queue.getVersion() is None
-    await peer.node("openQueue", handle="writing", **peer.where, opts={"skipMetasUpdate": False})
-    await peer.node("settled", handle="writing", field="version")
+    await node_queue.node("openQueue", handle="writing", **node_queue.where, opts={"skipMetasUpdate": False})
+    await node_queue.node("settled", handle="writing", field="version")
     assert await queue.getVersion() == "bullmq:5.62.0"
 
 
@@ -158,8 +166,12 @@ def test_a_queue_knows_its_keys() -> None:
 @pytest.mark.parametrize(
     ("name", "words"), [("", "Queue name must be provided"), ("a:b", "Queue name cannot contain :")]
 )
-async def test_a_name_node_refuses_is_refused_in_its_words(peer: Peer, name: str, words: str) -> None:
+async def test_a_name_node_refuses_is_refused_in_its_words(
+    node_queue: NodeQueue, name: str, words: str
+) -> None:
     with pytest.raises(ValueError, match=f"^{words}$"):
         Queue(name)
     with pytest.raises(Exception, match=f"^{words}$"):
-        await peer.node("openQueue", handle="refused", name=name, prefix="bull", url=peer.where["url"])
+        await node_queue.node(
+            "openQueue", handle="refused", name=name, prefix="bull", url=node_queue.where["url"]
+        )

@@ -16,35 +16,37 @@ from corral.bullmq import (
     WaitingError,
     Worker,
 )
-from tests.dropin.desk import Desk, Heard, until_true
-from tests.dropin.peer import Peer
+from tests.dropin.factory import EventRecorder, Factory, until_true
+from tests.dropin.node_queue import NodeQueue
 from tests.support.polling import becomes_true
 
 EVENTS = ("active", "completed", "failed", "error", "stalled", "drained", "progress", "closed")
 
 
-async def test_a_processor_gets_its_job_and_returns_its_result(desk: Desk, peer: Peer) -> None:
+async def test_a_processor_gets_its_job_and_returns_its_result(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
     given: list[Any] = []
 
     async def process(job: Job, token: str) -> Any:
         given.append((job.name, job.data, job.attemptsStarted, job.attemptsMade, token == job.token))
-        given.append(await desk.queue().store.call("GET", f"bull:mail:{job.id}:lock") == token.encode())
+        given.append(await factory.queue().store.call("GET", f"bull:mail:{job.id}:lock") == token.encode())
         await job.updateProgress({"half": True})
         await job.log("on it")
         return {"sent": job.data["to"]}
 
-    job = await desk.queue().add("send", {"to": "a@b.c"})
-    events = await desk.events()
-    worker = desk.worker(process, called="packer")
-    heard = Heard(worker, *EVENTS)
+    job = await factory.queue().add("send", {"to": "a@b.c"})
+    events = await factory.events()
+    worker = factory.worker(process, called="packer")
+    heard = EventRecorder(worker, *EVENTS)
     assert await job.waitUntilFinished(events, 10_000) == {"sent": "a@b.c"}
     assert given == [("send", {"to": "a@b.c"}, 1, 0, True), True]
-    seen = await peer.read(job.id)
+    seen = await node_queue.read(job.id)
     assert (seen["returnvalue"], seen["progress"], seen["processedBy"]) == (
         {"sent": "a@b.c"}, {"half": True}, "packer",
     )  # fmt: skip
     assert (seen["attemptsMade"], seen["attemptsStarted"]) == (1, 1)
-    assert (await peer("getJobLogs", job.id))["logs"] == ["on it"]
+    assert (await node_queue("getJobLogs", job.id))["logs"] == ["on it"]
     await until_true(lambda: _has(heard, "drained"))
     assert heard.names() == ["active", "progress", "completed", "drained"]
     [[active, previous]] = heard.of("active")
@@ -53,42 +55,46 @@ async def test_a_processor_gets_its_job_and_returns_its_result(desk: Desk, peer:
     assert (completed.returnvalue, completed.attemptsMade, completed.processedBy) == (result, 1, "packer")
 
 
-async def _has(heard: Heard, event: str) -> bool:
+async def _has(heard: EventRecorder, event: str) -> bool:
     return event in heard.names()
 
 
 @pytest.mark.parametrize("value", [None, 0, "", "text", [], {}, [1, {"ü": 2.5}], 2**50, {1: 2}, (1, 2)])
-async def test_any_result_json_carries_is_written(desk: Desk, peer: Peer, value: Any) -> None:
+async def test_any_result_json_carries_is_written(
+    factory: Factory, node_queue: NodeQueue, value: Any
+) -> None:
     async def process(job: Job, token: str) -> Any:
         return value
 
-    job = await desk.queue().add("send", {})
-    events = await desk.events()
-    worker = desk.worker(process)
-    heard = Heard(worker, "completed")
+    job = await factory.queue().add("send", {})
+    events = await factory.events()
+    worker = factory.worker(process)
+    heard = EventRecorder(worker, "completed")
     result = await job.waitUntilFinished(events, 10_000)
     expected = {"1": 2} if value == {1: 2} else list(value) if isinstance(value, tuple) else value
     assert result == expected
-    assert (await peer.read(job.id)).get("returnvalue") == expected
+    assert (await node_queue.read(job.id)).get("returnvalue") == expected
     await until_true(lambda: _has(heard, "completed"))
-    assert heard.told[0][2] is value
+    assert heard.events[0][2] is value
 
 
-async def test_a_result_json_cannot_carry_fails_the_attempt(desk: Desk, peer: Peer) -> None:
+async def test_a_result_json_cannot_carry_fails_the_attempt(factory: Factory, node_queue: NodeQueue) -> None:
     async def process(job: Job, token: str) -> Any:
         return object() if job.attemptsMade == 0 else "fine"
 
-    job = await desk.queue().add("send", {}, {"attempts": 2})
-    events = await desk.events()
-    worker = desk.worker(process)
-    heard = Heard(worker, "failed")
+    job = await factory.queue().add("send", {}, {"attempts": 2})
+    events = await factory.events()
+    worker = factory.worker(process)
+    heard = EventRecorder(worker, "failed")
     assert await job.waitUntilFinished(events, 10_000) == "fine"
     [[_, error]] = heard.of("failed")
     assert isinstance(error, TypeError)
     assert "JSON" in str(error)
 
 
-async def test_a_failed_attempt_is_tried_again_by_the_jobs_options(desk: Desk, peer: Peer) -> None:
+async def test_a_failed_attempt_is_tried_again_by_the_jobs_options(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
     began: list[float] = []
 
     async def process(job: Job, token: str) -> Any:
@@ -98,14 +104,14 @@ async def test_a_failed_attempt_is_tried_again_by_the_jobs_options(desk: Desk, p
         return "at last"
 
     backoff = {"type": "exponential", "delay": 30}
-    job = await desk.queue().add("send", {}, {"attempts": 3, "backoff": backoff})
-    events = await desk.events()
-    worker = desk.worker(process)
-    heard = Heard(worker, "failed", "completed")
+    job = await factory.queue().add("send", {}, {"attempts": 3, "backoff": backoff})
+    events = await factory.events()
+    worker = factory.worker(process)
+    heard = EventRecorder(worker, "failed", "completed")
     assert await job.waitUntilFinished(events, 10_000) == "at last"
     assert began[1] - began[0] >= 0.03
     assert began[2] - began[1] >= 0.06
-    seen = await peer.read(job.id)
+    seen = await node_queue.read(job.id)
     assert (seen["attemptsMade"], seen["attemptsStarted"], len(seen["stacktrace"])) == (3, 3, 2)
     assert "in process" in seen["stacktrace"][0]
     assert str(Path(corral.__file__).parent) not in seen["stacktrace"][0]
@@ -125,20 +131,20 @@ async def test_a_failed_attempt_is_tried_again_by_the_jobs_options(desk: Desk, p
     ],
 )
 async def test_everything_is_tried_again_but_what_says_otherwise(
-    desk: Desk, peer: Peer, opts: dict[str, Any], error: Exception, attempts: int
+    factory: Factory, node_queue: NodeQueue, opts: dict[str, Any], error: Exception, attempts: int
 ) -> None:
     async def process(job: Job, token: str) -> Any:
         raise error
 
-    job = await desk.queue().add("send", {}, opts)
-    events = await desk.events()
-    desk.worker(process)
+    job = await factory.queue().add("send", {}, opts)
+    events = await factory.events()
+    factory.worker(process)
     with pytest.raises(Exception, match="no"):
         await job.waitUntilFinished(events, 10_000)
-    assert (await peer.read(job.id))["attemptsMade"] == attempts
+    assert (await node_queue.read(job.id))["attemptsMade"] == attempts
 
 
-async def test_a_strategy_of_ones_own_is_asked_with_the_processors_job(desk: Desk) -> None:
+async def test_a_strategy_of_ones_own_is_asked_with_the_processors_job(factory: Factory) -> None:
     asked: list[Any] = []
 
     def strategy(made: int, kind: str, error: Exception, job: Job) -> int:
@@ -151,39 +157,39 @@ async def test_a_strategy_of_ones_own_is_asked_with_the_processors_job(desk: Des
         given.append(job)
         raise ValueError("no")
 
-    job = await desk.queue().add("send", {}, {"attempts": 9, "backoff": {"type": "mine"}})
-    events = await desk.events()
-    desk.worker(process, settings={"backoffStrategy": strategy})
+    job = await factory.queue().add("send", {}, {"attempts": 9, "backoff": {"type": "mine"}})
+    events = await factory.events()
+    factory.worker(process, settings={"backoffStrategy": strategy})
     with pytest.raises(Exception, match=r"^no$"):
         await job.waitUntilFinished(events, 10_000)
     assert [each[:3] for each in asked] == [(1, "mine", "no"), (2, "mine", "no")]
     assert [each[3] for each in asked] == given
 
 
-async def test_a_discarded_job_has_no_other_attempt(desk: Desk, peer: Peer) -> None:
+async def test_a_discarded_job_has_no_other_attempt(factory: Factory, node_queue: NodeQueue) -> None:
     async def process(job: Job, token: str) -> Any:
         job.discard()
         raise ValueError("no")
 
-    job = await desk.queue().add("send", {}, {"attempts": 5})
-    events = await desk.events()
-    desk.worker(process)
+    job = await factory.queue().add("send", {}, {"attempts": 5})
+    events = await factory.events()
+    factory.worker(process)
     with pytest.raises(Exception, match=r"^no$"):
         await job.waitUntilFinished(events, 10_000)
-    assert (await peer.read(job.id))["attemptsMade"] == 1
+    assert (await node_queue.read(job.id))["attemptsMade"] == 1
 
 
-async def test_a_job_started_too_often_fails_unrun(desk: Desk) -> None:
+async def test_a_job_started_too_often_fails_unrun(factory: Factory) -> None:
     async def process(job: Job, token: str) -> Any:
         await job.moveToWait(token)
         raise WaitingError
 
-    job = await desk.queue().add("send", {}, {"attempts": 5})
-    events = await desk.events()
-    desk.worker(process, maxStartedAttempts=2)
+    job = await factory.queue().add("send", {}, {"attempts": 5})
+    events = await factory.events()
+    factory.worker(process, maxStartedAttempts=2)
     with pytest.raises(Exception, match=r"^job started more than allowable limit$"):
         await job.waitUntilFinished(events, 10_000)
-    found = await desk.queue().getJob(str(job.id))
+    found = await factory.queue().getJob(str(job.id))
     assert found is not None
     assert found.attemptsStarted == 3
 
@@ -191,7 +197,7 @@ async def test_a_job_started_too_often_fails_unrun(desk: Desk) -> None:
 # -- moved by the processor itself --------------------------------------------------------------------------
 
 
-async def test_a_processor_puts_its_job_off(desk: Desk, peer: Peer) -> None:
+async def test_a_processor_puts_its_job_off(factory: Factory, node_queue: NodeQueue) -> None:
     async def process(job: Job, token: str) -> Any:
         if job.data.get("step") is None:
             await job.updateData({"step": "second"})
@@ -199,20 +205,20 @@ async def test_a_processor_puts_its_job_off(desk: Desk, peer: Peer) -> None:
             raise DelayedError
         return job.data["step"]
 
-    job = await desk.queue().add("send", {})
-    events = await desk.events()
-    delayed = Heard(events, "delayed", "failed")
-    worker = desk.worker(process)
-    heard = Heard(worker, *EVENTS)
+    job = await factory.queue().add("send", {})
+    events = await factory.events()
+    delayed = EventRecorder(events, "delayed", "failed")
+    worker = factory.worker(process)
+    heard = EventRecorder(worker, *EVENTS)
     assert await job.waitUntilFinished(events, 10_000) == "second"
-    seen = await peer.read(job.id)
+    seen = await node_queue.read(job.id)
     assert (seen["attemptsMade"], seen["attemptsStarted"]) == (1, 2)
     assert delayed.names() == ["delayed"]
     assert "error" not in heard.names()
     assert "failed" not in heard.names()
 
 
-async def test_a_processor_gives_its_job_back(desk: Desk) -> None:
+async def test_a_processor_gives_its_job_back(factory: Factory) -> None:
     order: list[str] = []
 
     async def process(job: Job, token: str) -> Any:
@@ -221,28 +227,28 @@ async def test_a_processor_gives_its_job_back(desk: Desk) -> None:
             await job.moveToWait(token)
             raise WaitingError
 
-    queue, events = desk.queue(), await desk.events()
+    queue, events = factory.queue(), await factory.events()
     jobs = await queue.addBulk([{"name": "first"}, {"name": "second"}])
-    desk.worker(process)
+    factory.worker(process)
     for job in jobs:
         await job.waitUntilFinished(events, 10_000)
     assert order == ["first", "first", "second"]
 
 
-async def test_a_processor_holds_its_job_for_longer(desk: Desk) -> None:
+async def test_a_processor_holds_its_job_for_longer(factory: Factory) -> None:
     async def process(job: Job, token: str) -> Any:
         assert await job.extendLock(token, 90_000) == 1
         return await job.queue.store.call("PTTL", f"bull:mail:{job.id}:lock")
 
-    queue, events = desk.queue(), await desk.events()
-    desk.worker(process)
+    queue, events = factory.queue(), await factory.events()
+    factory.worker(process)
     # the worker renews its locks when it begins, and then not for a while
     await (await queue.add("first", {})).waitUntilFinished(events, 10_000)
     job = await queue.add("send", {})
     assert 80_000 < await job.waitUntilFinished(events, 10_000) <= 90_000
 
 
-async def test_a_limit_that_a_processor_hits_holds_the_queue(desk: Desk, peer: Peer) -> None:
+async def test_a_limit_that_a_processor_hits_holds_the_queue(factory: Factory, node_queue: NodeQueue) -> None:
     limited = False
 
     async def process(job: Job, token: str) -> Any:
@@ -254,19 +260,19 @@ async def test_a_limit_that_a_processor_hits_holds_the_queue(desk: Desk, peer: P
             raise RateLimitError
         return job.attemptsMade
 
-    job = await desk.queue().add("send", {})
-    events = await desk.events()
+    job = await factory.queue().add("send", {})
+    events = await factory.events()
     began = time.monotonic()
-    desk.worker(process, limiter={"max": 5, "duration": 1000})
+    factory.worker(process, limiter={"max": 5, "duration": 1000})
     assert await job.waitUntilFinished(events, 10_000) == 0
     assert time.monotonic() - began >= 0.14
-    assert (await peer.read(job.id))["attemptsStarted"] == 2
+    assert (await node_queue.read(job.id))["attemptsStarted"] == 2
 
 
 # -- options ------------------------------------------------------------------------------------------------
 
 
-async def test_no_more_jobs_run_at_a_time_than_asked(desk: Desk) -> None:
+async def test_no_more_jobs_run_at_a_time_than_asked(factory: Factory) -> None:
     running = most = 0
 
     async def process(job: Job, token: str) -> Any:
@@ -276,88 +282,90 @@ async def test_no_more_jobs_run_at_a_time_than_asked(desk: Desk) -> None:
         await asyncio.sleep(0.01)
         running -= 1
 
-    queue, events = desk.queue(), await desk.events()
+    queue, events = factory.queue(), await factory.events()
     jobs = await queue.addBulk([{"name": "send"}] * 20)
-    desk.worker(process, concurrency=4)
+    factory.worker(process, concurrency=4)
     for job in jobs:
         await job.waitUntilFinished(events, 10_000)
     assert most == 4
 
 
-async def test_a_limiter_holds_back_the_claims(desk: Desk) -> None:
+async def test_a_limiter_holds_back_the_claims(factory: Factory) -> None:
     began: list[float] = []
 
     async def process(job: Job, token: str) -> Any:
         began.append(time.monotonic())
 
-    queue, events = desk.queue(), await desk.events()
+    queue, events = factory.queue(), await factory.events()
     jobs = await queue.addBulk([{"name": "send"}] * 5)
-    desk.worker(process, concurrency=10, limiter={"max": 2, "duration": 120})
+    factory.worker(process, concurrency=10, limiter={"max": 2, "duration": 120})
     for job in jobs:
         await job.waitUntilFinished(events, 10_000)
     assert began[2] - began[0] >= 0.1
     assert began[4] - began[2] >= 0.1
 
 
-async def test_ended_jobs_are_kept_as_the_worker_says_unless_they_say_so(desk: Desk, peer: Peer) -> None:
+async def test_ended_jobs_are_kept_as_the_worker_says_unless_they_say_so(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
     async def process(job: Job, token: str) -> Any:
         if job.name == "fails":
             raise ValueError("no")
 
-    queue, events = desk.queue(), await desk.events()
-    heard = Heard(events, "completed", "failed")
-    desk.worker(process, removeOnComplete={"count": 1}, removeOnFail=True, metrics={"maxDataPoints": 5})
+    queue, events = factory.queue(), await factory.events()
+    heard = EventRecorder(events, "completed", "failed")
+    factory.worker(process, removeOnComplete={"count": 1}, removeOnFail=True, metrics={"maxDataPoints": 5})
     await queue.addBulk([{"name": "works"}] * 3 + [{"name": "fails"}] * 2)
     await queue.add("works", {}, {"removeOnComplete": False})
     await until_true(lambda: _count(heard, 6))
-    assert (await peer("getJobCounts", "completed", "failed")) == {"completed": 2, "failed": 0}
+    assert (await node_queue("getJobCounts", "completed", "failed")) == {"completed": 2, "failed": 0}
     assert (await queue.getMetrics("completed"))["meta"]["count"] == 4
     assert (await queue.getMetrics("failed"))["meta"]["count"] == 2
 
 
-async def _count(heard: Heard, count: int) -> bool:
-    return len(heard.told) == count
+async def _count(heard: EventRecorder, count: int) -> bool:
+    return len(heard.events) == count
 
 
-async def test_a_blocked_loop_keeps_its_lock(desk: Desk) -> None:
+async def test_a_blocked_loop_keeps_its_lock(factory: Factory) -> None:
     ran: list[Any] = []
 
     async def process(job: Job, token: str) -> Any:
         ran.append(job.id)
         time.sleep(0.7)
 
-    job = await desk.queue().add("send", {})
-    events = await desk.events()
-    worker = desk.worker(process, lockDuration=200, stalledInterval=100)
-    heard = Heard(worker, "stalled", "error", "locksRenewed")
+    job = await factory.queue().add("send", {})
+    events = await factory.events()
+    worker = factory.worker(process, lockDuration=200, stalledInterval=100)
+    heard = EventRecorder(worker, "stalled", "error", "locksRenewed")
     await job.waitUntilFinished(events, 10_000)
     assert ran == ["1"]
     assert set(heard.names()) == {"locksRenewed"}
-    assert heard.told[0][1] == {"count": 1, "jobIds": ["1"]}
+    assert heard.events[0][1] == {"count": 1, "jobIds": ["1"]}
 
 
-async def test_a_stalled_job_is_found_told_and_run_again(desk: Desk) -> None:
+async def test_a_stalled_job_is_found_told_and_run_again(factory: Factory) -> None:
     async def process(job: Job, token: str) -> Any:
         return job.stalledCounter
 
-    job = await desk.queue().add("send", {})
-    events = await desk.events()
-    dead = desk.worker(None, lockDuration=100)
+    job = await factory.queue().add("send", {})
+    events = await factory.events()
+    dead = factory.worker(None, lockDuration=100)
     assert await dead.getNextJob("token") is not None
-    worker = desk.worker(process, stalledInterval=60)
-    heard = Heard(worker, "stalled")
+    worker = factory.worker(process, stalledInterval=60)
+    heard = EventRecorder(worker, "stalled")
     assert await job.waitUntilFinished(events, 10_000) == 1
-    assert heard.told == [("stalled", "1", "active")]
+    assert heard.events == [("stalled", "1", "active")]
 
 
-async def test_a_lost_lock_is_told_and_the_outcome_refused(desk: Desk, peer: Peer) -> None:
+async def test_a_lost_lock_is_told_and_the_outcome_refused(factory: Factory, node_queue: NodeQueue) -> None:
     async def process(job: Job, token: str) -> Any:
         await job.queue.store.call("SET", f"bull:mail:{job.id}:lock", "thief")
         return "mine"
 
-    await desk.queue().add("send", {})
-    worker = desk.worker(process)
-    heard = Heard(worker, "error", "completed")
+    await factory.queue().add("send", {})
+    worker = factory.worker(process)
+    heard = EventRecorder(worker, "error", "completed")
 
     async def refused() -> list[tuple[Any, ...]]:
         # a heartbeat just then may say first, and of no job, that it could not renew the lock
@@ -367,10 +375,10 @@ async def test_a_lost_lock_is_told_and_the_outcome_refused(desk: Desk, peer: Pee
     [[error, job]] = await refused()
     assert str(error) == "Lock mismatch for job 1. Cmd moveToFinished from active"
     assert (job.id, heard.of("completed")) == ("1", [])
-    assert await peer.job("1", "getState") == "active"
+    assert await node_queue.job("1", "getState") == "active"
 
 
-async def test_a_lock_that_cannot_be_renewed_is_told_while_the_job_runs(desk: Desk) -> None:
+async def test_a_lock_that_cannot_be_renewed_is_told_while_the_job_runs(factory: Factory) -> None:
     is_told = asyncio.Event()
 
     async def process(job: Job, token: str) -> Any:
@@ -379,10 +387,10 @@ async def test_a_lock_that_cannot_be_renewed_is_told_while_the_job_runs(desk: De
             await asyncio.wait_for(is_told.wait(), 10)
         return "mine"
 
-    worker = desk.worker(process, lockDuration=200)
+    worker = factory.worker(process, lockDuration=200)
     worker.on("lockRenewalFailed", lambda ids: is_told.set())
-    heard = Heard(worker, "lockRenewalFailed", "error", "completed")
-    await desk.queue().add("send", "robbed")
+    heard = EventRecorder(worker, "lockRenewalFailed", "error", "completed")
+    await factory.queue().add("send", "robbed")
 
     def last_words() -> list[str]:
         return [str(error) for error, *_ in heard.of("error")]
@@ -393,9 +401,9 @@ async def test_a_lock_that_cannot_be_renewed_is_told_while_the_job_runs(desk: De
     await until_true(is_refused)
     assert heard.of("lockRenewalFailed")[0] == (["1"],)
     assert set(last_words()[:-1]) == {"could not renew lock for job 1"}
-    told = len(heard.told)
+    told = len(heard.events)
     for _ in range(50):
-        job = await desk.queue().add("send", "quick")
+        job = await factory.queue().add("send", "quick")
         await until_true(job.isCompleted)
     assert set(heard.names()[told:]) == {"completed"}, "one that has ended has lost no lock"
 
@@ -403,7 +411,7 @@ async def test_a_lock_that_cannot_be_renewed_is_told_while_the_job_runs(desk: De
 # -- asked to end -------------------------------------------------------------------------------------------
 
 
-async def test_a_processor_that_takes_a_signal_hears_that_it_should_end(desk: Desk) -> None:
+async def test_a_processor_that_takes_a_signal_hears_that_it_should_end(factory: Factory) -> None:
     begun: list[str] = []
 
     async def process(job: Job, token: str, signal: Any) -> Any:
@@ -411,8 +419,8 @@ async def test_a_processor_that_takes_a_signal_hears_that_it_should_end(desk: De
         await signal.wait()
         return [signal.aborted, signal.reason]
 
-    queue, events = desk.queue(), await desk.events()
-    worker = desk.worker(process, concurrency=3)
+    queue, events = factory.queue(), await factory.events()
+    worker = factory.worker(process, concurrency=3)
     jobs = await queue.addBulk([{"name": "send"}] * 3)
     assert await becomes_true(lambda: len(begun) == 3)
     assert worker.cancelJob("1", "enough") is True
@@ -423,51 +431,51 @@ async def test_a_processor_that_takes_a_signal_hears_that_it_should_end(desk: De
     assert await jobs[2].waitUntilFinished(events, 10_000) == [True, "all of you"]
 
 
-async def _active(desk: Desk, count: int) -> bool:
-    return await desk.queue().getActiveCount() == count
+async def _active(factory: Factory, count: int) -> bool:
+    return await factory.queue().getActiveCount() == count
 
 
-async def test_a_job_cancelled_from_elsewhere_aborts_its_signal(desk: Desk) -> None:
+async def test_a_job_cancelled_from_elsewhere_aborts_its_signal(factory: Factory) -> None:
     async def process(job: Job, token: str, signal: Any) -> Any:
         await signal.wait()
         signal.throw_if_aborted()
 
-    queue, events = desk.queue(), await desk.events()
+    queue, events = factory.queue(), await factory.events()
     job = await queue.add("send", {})
-    desk.worker(process, lockDuration=200)
-    await until_true(lambda: _active(desk, 1))
+    factory.worker(process, lockDuration=200)
+    await until_true(lambda: _active(factory, 1))
     await queue.operator.cancel(["1"])
     with pytest.raises(Exception, match=r"^cancelled$"):
         await job.waitUntilFinished(events, 10_000)
 
 
-async def test_a_processor_without_a_signal_has_none_to_abort(desk: Desk) -> None:
+async def test_a_processor_without_a_signal_has_none_to_abort(factory: Factory) -> None:
     going = asyncio.Event()
 
     async def process(job: Job, token: str) -> Any:
         await going.wait()
 
-    worker = desk.worker(process)
-    await desk.queue().add("send", {})
-    await until_true(lambda: _active(desk, 1))
+    worker = factory.worker(process)
+    await factory.queue().add("send", {})
+    await until_true(lambda: _active(factory, 1))
     assert worker.cancelJob("1") is False
     going.set()
 
 
-async def test_a_paused_worker_ends_what_it_runs_and_begins_nothing(desk: Desk) -> None:
+async def test_a_paused_worker_ends_what_it_runs_and_begins_nothing(factory: Factory) -> None:
     going = asyncio.Event()
 
     async def process(job: Job, token: str) -> Any:
         await going.wait()
 
-    queue, events = desk.queue(), await desk.events()
-    worker = desk.worker(process)
-    heard = Heard(worker, "paused", "resumed")
+    queue, events = factory.queue(), await factory.events()
+    worker = factory.worker(process)
+    heard = EventRecorder(worker, "paused", "resumed")
     first = await queue.add("send", {})
-    await until_true(lambda: _active(desk, 1))
+    await until_true(lambda: _active(factory, 1))
     pausing = asyncio.create_task(worker.pause())
     await asyncio.sleep(0.02)
-    assert (pausing.done(), worker.isPaused(), heard.told) == (False, True, [])
+    assert (pausing.done(), worker.isPaused(), heard.events) == (False, True, [])
     going.set()
     await pausing
     assert await first.isCompleted()
@@ -480,39 +488,39 @@ async def test_a_paused_worker_ends_what_it_runs_and_begins_nothing(desk: Desk) 
     assert worker.isRunning()
 
 
-async def test_a_worker_paused_without_waiting_returns_at_once(desk: Desk) -> None:
+async def test_a_worker_paused_without_waiting_returns_at_once(factory: Factory) -> None:
     going = asyncio.Event()
 
     async def process(job: Job, token: str) -> Any:
         await going.wait()
         return "fine"
 
-    queue, events = desk.queue(), await desk.events()
-    worker = desk.worker(process)
+    queue, events = factory.queue(), await factory.events()
+    worker = factory.worker(process)
     job = await queue.add("send", {})
-    await until_true(lambda: _active(desk, 1))
+    await until_true(lambda: _active(factory, 1))
     await worker.pause(True)
     assert await job.isActive()
     going.set()
     assert await job.waitUntilFinished(events, 10_000) == "fine"
 
 
-async def test_closing_waits_for_running_jobs(desk: Desk) -> None:
+async def test_closing_waits_for_running_jobs(factory: Factory) -> None:
     async def process(job: Job, token: str) -> Any:
         await asyncio.sleep(0.1)
 
-    queue = desk.queue()
-    worker = desk.worker(process)
-    heard = Heard(worker, "closing", "closed", "completed")
+    queue = factory.queue()
+    worker = factory.worker(process)
+    heard = EventRecorder(worker, "closing", "closed", "completed")
     await queue.addBulk([{"name": "send"}] * 2)
-    await until_true(lambda: _active(desk, 1))
+    await until_true(lambda: _active(factory, 1))
     await asyncio.gather(worker.close(), worker.close())
     assert heard.names() == ["closing", "completed", "closed"]
     assert await queue.getJobCounts("active", "completed", "wait") == {"active": 0, "completed": 1, "wait": 1}
     assert (worker.closed, worker.running) == (True, False)
 
 
-async def test_closing_by_force_gives_running_jobs_back(desk: Desk) -> None:
+async def test_closing_by_force_gives_running_jobs_back(factory: Factory) -> None:
     begun, reasons = asyncio.Event(), list[Any]()
 
     async def process(job: Job, token: str, signal: Any) -> Any:
@@ -522,8 +530,8 @@ async def test_closing_by_force_gives_running_jobs_back(desk: Desk) -> None:
         finally:
             reasons.append(signal.reason)
 
-    queue = desk.queue()
-    worker = desk.worker(process)
+    queue = factory.queue()
+    worker = factory.worker(process)
     await queue.add("send", {})
     await asyncio.wait_for(begun.wait(), 10)
     began = time.monotonic()
@@ -533,19 +541,19 @@ async def test_closing_by_force_gives_running_jobs_back(desk: Desk) -> None:
     assert await queue.getJobCounts("active", "wait") == {"active": 0, "wait": 1}
 
 
-async def test_a_worker_closed_before_it_began_begins_nothing(desk: Desk) -> None:
-    await desk.queue().add("send", {})
-    worker = desk.worker()
+async def test_a_worker_closed_before_it_began_begins_nothing(factory: Factory) -> None:
+    await factory.queue().add("send", {})
+    worker = factory.worker()
     await worker.close()
-    assert await desk.queue().getWaitingCount() == 1
+    assert await factory.queue().getWaitingCount() == 1
 
 
 # -- run ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_worker_runs_when_told_and_only_once(desk: Desk) -> None:
-    queue, events = desk.queue(), await desk.events()
-    worker = desk.worker(autorun=False)
+async def test_a_worker_runs_when_told_and_only_once(factory: Factory) -> None:
+    queue, events = factory.queue(), await factory.events()
+    worker = factory.worker(autorun=False)
     job = await queue.add("send", {})
     await asyncio.sleep(0.02)
     assert (await job.getState(), worker.isRunning()) == ("waiting", False)
@@ -556,12 +564,12 @@ async def test_a_worker_runs_when_told_and_only_once(desk: Desk) -> None:
     await worker.close()
     await running
     with pytest.raises(Exception, match=r"^No process function is defined.$"):
-        await desk.worker(None).run()
+        await factory.worker(None).run()
 
 
-async def test_the_next_job_is_waited_for_after_a_call_that_found_none(desk: Desk) -> None:
-    queue = desk.queue()
-    worker = desk.worker(None)
+async def test_the_next_job_is_waited_for_after_a_call_that_found_none(factory: Factory) -> None:
+    queue = factory.queue()
+    worker = factory.worker(None)
     assert await worker.getNextJob("t1") is None
     waiting = asyncio.create_task(worker.getNextJob("t2"))
     await until_true(queue.getWorkers)
@@ -575,9 +583,9 @@ async def test_the_next_job_is_waited_for_after_a_call_that_found_none(desk: Des
     assert await worker.getNextJob("t4") is None
 
 
-async def test_callbacks_may_be_coroutines_and_their_errors_are_told(desk: Desk) -> None:
-    worker = desk.worker()
-    heard = Heard(worker, "error")
+async def test_callbacks_may_be_coroutines_and_their_errors_are_told(factory: Factory) -> None:
+    worker = factory.worker()
+    heard = EventRecorder(worker, "error")
     told: list[Any] = []
 
     async def completed(job: Job, result: Any) -> None:
@@ -592,12 +600,12 @@ async def test_callbacks_may_be_coroutines_and_their_errors_are_told(desk: Desk)
 
     worker.on("active", breaks)
     worker.once("drained", lambda: told.append("drained"))
-    queue, events = desk.queue(), await desk.events()
+    queue, events = factory.queue(), await factory.events()
     for _ in range(2):
         job = await queue.add("send", {})
         await job.waitUntilFinished(events, 10_000)
     await until_true(lambda: _count(heard, 4))
-    assert sorted(str(error) for _, error in heard.told) == ["in a callback"] * 2 + ["in a task"] * 2
+    assert sorted(str(error) for _, error in heard.events) == ["in a callback"] * 2 + ["in a task"] * 2
     assert told.count("drained") == 1
     worker.off("completed", completed)
     with pytest.raises(ValueError, match="not in list"):
@@ -607,12 +615,12 @@ async def test_callbacks_may_be_coroutines_and_their_errors_are_told(desk: Desk)
 # -- with Node ----------------------------------------------------------------------------------------------
 
 
-async def test_nodes_jobs_are_run_and_node_hears_of_it(desk: Desk, peer: Peer) -> None:
+async def test_nodes_jobs_are_run_and_node_hears_of_it(factory: Factory, node_queue: NodeQueue) -> None:
     async def process(job: Job, token: str) -> Any:
         return {"python": job.data["node"]}
 
-    desk.worker(process)
-    await peer.node("openEvents", handle="events", **peer.where)
-    job_id = await peer.add("send", {"node": "ü"}, attempts=2)
-    ended = await peer.node("waitUntilFinished", queue="queue", events="events", id=job_id, ttl=10_000)
+    factory.worker(process)
+    await node_queue.node("openEvents", handle="events", **node_queue.where)
+    job_id = await node_queue.add("send", {"node": "ü"}, attempts=2)
+    ended = await node_queue.node("waitUntilFinished", queue="queue", events="events", id=job_id, ttl=10_000)
     assert ended == {"python": "ü"}

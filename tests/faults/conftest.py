@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.support.chaos_arena import Arena
-from tests.support.chaos_ledger import PROTOCOLS
+from tests.support.fault_harness import FaultHarness
+from tests.support.job_records import PROTOCOLS
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
@@ -16,10 +16,10 @@ def protocol(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def arena(server: Server, protocol: str) -> AsyncIterator[Arena]:
-    arena = Arena(server, protocol)
-    yield arena
-    await arena.close()
+async def harness(server: Server, protocol: str) -> AsyncIterator[FaultHarness]:
+    harness = FaultHarness(server, protocol)
+    yield harness
+    await harness.close()
 
 
 @pytest.fixture

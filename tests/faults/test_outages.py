@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from corral.worker import Happening
-from tests.support.chaos import scaled
-from tests.support.chaos_arena import Arena
-from tests.support.chaos_server import LastingServer
+from tests.support.fault_harness import FaultHarness
+from tests.support.persistent_server import PersistentServer
 from tests.support.polling import becomes_true
+from tests.support.worker_processes import scaled
 
 pytestmark = pytest.mark.faults
 
@@ -24,17 +24,17 @@ Trouble = Callable[[], Awaitable[None]]
 
 
 @pytest.fixture
-def lasting(tmp_path: Path) -> Iterator[LastingServer]:
-    server = LastingServer(tmp_path)
+def lasting(tmp_path: Path) -> Iterator[PersistentServer]:
+    server = PersistentServer(tmp_path)
     yield server
     server.stop()
 
 
 @pytest.fixture
-async def arena(lasting: LastingServer, protocol: str) -> AsyncIterator[Arena]:
-    arena = Arena(lasting, protocol)
-    yield arena
-    await arena.close()
+async def harness(lasting: PersistentServer, protocol: str) -> AsyncIterator[FaultHarness]:
+    harness = FaultHarness(lasting, protocol)
+    yield harness
+    await harness.close()
 
 
 async def nap(job):
@@ -42,82 +42,82 @@ async def nap(job):
     return job.data["number"]
 
 
-async def work_through(arena: Arena, jobs: int, times: int, trouble: Trouble) -> None:
+async def work_through(harness: FaultHarness, jobs: int, times: int, trouble: Trouble) -> None:
     """Work the jobs, with so much trouble on the way, spread evenly; then each has run exactly once."""
-    await arena.add(jobs)
-    async with arena.worker(nap, f"{arena.server.url}?socket_timeout={ANSWER_S}", concurrency=20):
+    await harness.add(jobs)
+    async with harness.worker(nap, f"{harness.server.url}?socket_timeout={ANSWER_S}", concurrency=20):
         for time in range(1, times + 1):
-            assert await arena.falls_to(jobs - jobs * time // (times + 1), END_S)
+            assert await harness.falls_to(jobs - jobs * time // (times + 1), END_S)
             await trouble()
-        assert await arena.falls_to(0, END_S), f"{await arena.left()} jobs never ended"
-    arena.assert_attempts()
+        assert await harness.falls_to(0, END_S), f"{await harness.left()} jobs never ended"
+    harness.assert_attempts()
 
 
 @pytest.mark.parametrize("end", ["crash", "shut_down"])
-async def test_a_server_that_begins_again_finds_its_workers_and_all_its_jobs(arena, lasting, end):
+async def test_a_server_that_begins_again_finds_its_workers_and_all_its_jobs(harness, lasting, end):
     async def begin_again() -> None:
-        told = len(arena.told(Happening.BACK))
+        told = len(harness.reported(Happening.BACK))
         getattr(lasting, end)()
-        assert await becomes_true(lambda: len(arena.told(Happening.AWAY)) > told)
+        assert await becomes_true(lambda: len(harness.reported(Happening.AWAY)) > told)
         lasting.begin_again()
-        assert await becomes_true(lambda: len(arena.told(Happening.BACK)) > told)
+        assert await becomes_true(lambda: len(harness.reported(Happening.BACK)) > told)
 
-    await work_through(arena, scaled(3000, least=300), 5, begin_again)
+    await work_through(harness, scaled(3000, least=300), 5, begin_again)
 
 
-async def test_a_frozen_server_is_waited_for(arena, lasting):
+async def test_a_frozen_server_is_waited_for(harness, lasting):
     async def freeze() -> None:
         lasting.freeze()
         await asyncio.sleep(OUTAGE_S)
         lasting.thaw()
 
-    await work_through(arena, scaled(2000, least=300), 2, freeze)
-    assert arena.told(Happening.AWAY)
+    await work_through(harness, scaled(2000, least=300), 2, freeze)
+    assert harness.reported(Happening.AWAY)
 
 
-async def test_a_server_that_pauses_its_clients_is_waited_for(arena, lasting):
+async def test_a_server_that_pauses_its_clients_is_waited_for(harness, lasting):
     async def pause() -> None:
         with lasting.connect() as client:
             client.client_pause(int(OUTAGE_S * 1000), all=True)
         await asyncio.sleep(OUTAGE_S)
 
-    await work_through(arena, scaled(2000, least=300), 2, pause)
-    assert arena.told(Happening.AWAY)
+    await work_through(harness, scaled(2000, least=300), 2, pause)
+    assert harness.reported(Happening.AWAY)
 
 
-async def test_a_server_that_has_become_a_replica_is_waited_for(arena, lasting):
+async def test_a_server_that_has_become_a_replica_is_waited_for(harness, lasting):
     async def become_replica() -> None:
         with lasting.connect() as client:
             # of a master that is not there: what it holds is kept, and writes are refused
             client.replicaof("127.0.0.1", 1)
-            assert await becomes_true(lambda: arena.told(Happening.AWAY))
+            assert await becomes_true(lambda: harness.reported(Happening.AWAY))
             await asyncio.sleep(0.5)
             client.replicaof("NO", "ONE")
 
-    await work_through(arena, scaled(2000, least=300), 2, become_replica)
+    await work_through(harness, scaled(2000, least=300), 2, become_replica)
 
 
-async def test_a_server_that_runs_out_of_memory_loses_nothing(arena, lasting):
+async def test_a_server_that_runs_out_of_memory_loses_nothing(harness, lasting):
     async def run_out_of_memory() -> None:
         with lasting.connect() as client:
             client.config_set("maxmemory", 1)
             await asyncio.sleep(0.5)
             client.config_set("maxmemory", 0)
 
-    await work_through(arena, scaled(2000, least=300), 2, run_out_of_memory)
+    await work_through(harness, scaled(2000, least=300), 2, run_out_of_memory)
 
 
-async def test_a_server_without_memory_lets_running_jobs_keep_their_locks(arena, lasting):
+async def test_a_server_without_memory_lets_running_jobs_keep_their_locks(harness, lasting):
     async def outlast(job):
         await asyncio.sleep(3 * LOCK_MS / 1000)
         return job.data["number"]
 
-    await arena.add(5)
+    await harness.add(5)
     with lasting.connect() as client:
-        async with arena.worker(outlast, lock_ms=LOCK_MS, recover_ms=LOCK_MS // 4):
-            assert await becomes_true(lambda: len(arena.runs) == 5)
+        async with harness.worker(outlast, lock_ms=LOCK_MS, recover_ms=LOCK_MS // 4):
+            assert await becomes_true(lambda: len(harness.runs) == 5)
             client.config_set("maxmemory", 1)
             await asyncio.sleep(2 * LOCK_MS / 1000)
             client.config_set("maxmemory", 0)
-            assert await arena.falls_to(0, END_S)
-    arena.assert_attempts()
+            assert await harness.falls_to(0, END_S)
+    harness.assert_attempts()

@@ -13,7 +13,7 @@ from corral.core.outcome import Completed
 from corral.spark.lake.ingest import source_name
 from corral.spark.lake.tables import Lake
 from corral.spark.options import Where
-from tests.faults.spark_arena import (
+from tests.faults.spark_drivers import (
     KEY,
     LIFE,
     Bronze,
@@ -22,10 +22,10 @@ from tests.faults.spark_arena import (
     kill_soon_after,
     write_events,
 )
-from tests.spark.support import Ranch
-from tests.support.chaos import scaled, seeded
+from tests.spark.harness import SparkHarness
 from tests.support.polling import eventually
 from tests.support.servers import Server
+from tests.support.worker_processes import scaled, seeded
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600), pytest.mark.xdist_group("spark")]
 
@@ -126,14 +126,14 @@ def test_a_driver_killed_while_it_submits_doubles_no_job(server: Server, tmp_pat
     over = threading.Event()
 
     def work() -> None:
-        with Ranch(server, "bullmq") as ranch:
+        with SparkHarness(server, "bullmq") as harness:
 
             def settle(claim: Claim) -> Completed:
                 worked[claim.job.data["n"]] += 1
                 return Completed(b"null")
 
             while not over.wait(0.01):
-                ranch.work("letters", settle)
+                harness.work("letters", settle)
 
     worker = threading.Thread(target=work)
     worker.start()

@@ -12,12 +12,12 @@ import pytest
 from corral.core.job import Claim, JobState
 from corral.core.outcome import Completed
 from corral.spark.lake.tables import Lake
-from tests.faults.spark_arena import STARTS_S, Bronze, Driver, batches_done, driver, write_events
+from tests.faults.spark_drivers import STARTS_S, Bronze, Driver, batches_done, driver, write_events
 from tests.spark.clusters import standalone
-from tests.spark.support import Ranch
-from tests.support.chaos import scaled, seeded
+from tests.spark.harness import SparkHarness
 from tests.support.polling import eventually
 from tests.support.servers import Server
+from tests.support.worker_processes import scaled, seeded
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800), pytest.mark.xdist_group("spark")]
 
@@ -78,10 +78,10 @@ def test_killed_executors_double_no_submission(server: Server, tmp_path: Path):
         with driver(tmp_path, "submit_rows", *words) as running:
             killed = kill_executors(running, tmp_path, 3, lambda: client.llen("bull:letters:wait"))
             running.finish()
-    with Ranch(server, "bullmq") as ranch:
+    with SparkHarness(server, "bullmq") as harness:
 
         async def waiting() -> int:
-            return (await ranch.protocol.inspector(ranch.binding("letters")).counts())[JobState.WAITING]
+            return (await harness.protocol.inspector(harness.binding("letters")).counts())[JobState.WAITING]
 
         numbers: list[int] = []
 
@@ -89,8 +89,8 @@ def test_killed_executors_double_no_submission(server: Server, tmp_path: Path):
             numbers.append(claim.job.data["n"])
             return Completed(b"null")
 
-        assert ranch.run(waiting) == count
-        ranch.work("letters", settle)
+        assert harness.run(waiting) == count
+        harness.work("letters", settle)
     assert sorted(numbers) == list(range(count))
     assert killed >= 1, "nothing was killed: this run proves nothing"
     print(f"{count} rows, {killed} executors killed: each row became one job")

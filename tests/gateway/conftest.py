@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.gateway.serving import Gateway
+from tests.support.gateway import Gateway
 from tests.support.servers import Server
 
 Open = Callable[..., Gateway]

@@ -6,7 +6,7 @@ import redis
 
 from corral.gateway.problems import KINDS
 from tests.gateway.conftest import Open
-from tests.gateway.serving import Gateway
+from tests.support.gateway import Gateway
 from tests.support.polling import eventually
 from tests.support.proxy import Proxy
 

@@ -9,8 +9,8 @@ import redis
 from corral import Corral, JobState, Queue, Unrecoverable
 from corral.core.capability import Capability
 from corral.protocols import PROTOCOLS
-from tests.gateway.serving import Gateway, keyspace
 from tests.support.apps import ended, reached, working
+from tests.support.gateway import Gateway, keyspace
 from tests.support.sse import Tail
 
 NAMES = {"streams": "embed"}

@@ -4,7 +4,7 @@ import asyncio
 
 from corral import Corral
 from corral.protocols.bullmq.schedulers import BullmqSchedulers
-from tests.gateway.serving import Gateway
+from tests.support.gateway import Gateway
 
 
 async def test_job_schedulers_are_listed_the_next_to_fire_first(gateway: Gateway, url: str) -> None:

@@ -8,9 +8,9 @@ import redis
 
 from corral import Corral, JobState
 from corral.protocols.bullmq.schedulers import BullmqSchedulers
+from tests.dashboard.test_dashboard import RING
 from tests.gateway.conftest import Open
-from tests.gateway.serving import KEYS, Gateway, bearer, keyspace
-from tests.gateway.test_page import RING
+from tests.support.gateway import KEYS, Gateway, bearer, keyspace
 
 PATH = "/v1/queues/bridgemq/reports/schedules"
 

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
 
 from corral.gateway import Settings, create_app, models
 from corral.gateway.models import Cleaned, Drained, Ids, NewJob, Replayed
-from tests.gateway.serving import Gateway
+from tests.support.gateway import Gateway
 from tests.support.servers import Server
 
 CHECKS = (

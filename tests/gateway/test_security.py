@@ -17,7 +17,7 @@ from corral.gateway import Settings, create_app
 from corral.gateway.callers import KeyRing
 from corral.gateway.serving import check_address
 from tests.gateway.conftest import Open
-from tests.gateway.serving import KEYS, Gateway, bearer
+from tests.support.gateway import KEYS, Gateway, bearer
 
 EVERY_KEY = json.dumps([{"name": role, "key": key, "roles": [role]} for role, key in KEYS.items()])
 

@@ -9,7 +9,7 @@ import pytest
 from corral.cli.demo.lake import QUICK
 from corral.protocols import PROTOCOLS
 from corral.spark import session
-from tests.spark.support import Ranch
+from tests.spark.harness import SparkHarness
 from tests.support.servers import Server
 
 HERE = Path(__file__).parent
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 ONE_PROTOCOL_QUICKLY = pytest.mark.parametrize(
-    "ranch",
+    "harness",
     [
         protocol if protocol == "bullmq" else pytest.param(protocol, marks=pytest.mark.faults)
         for protocol in PROTOCOLS
@@ -56,14 +56,14 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.fixture(params=list(PROTOCOLS))
-def ranch(request: pytest.FixtureRequest, server: Server) -> Iterator[Ranch]:
+def harness(request: pytest.FixtureRequest, server: Server) -> Iterator[SparkHarness]:
     """An empty protocol of each kind, with jobs for the asking."""
-    with Ranch(server, request.param) as ranch:
-        yield ranch
+    with SparkHarness(server, request.param) as harness:
+        yield harness
 
 
 @pytest.fixture
-def bull(server: Server) -> Iterator[Ranch]:
+def bull(server: Server) -> Iterator[SparkHarness]:
     """An empty protocol of one kind, where a test is about Spark and not about protocols."""
-    with Ranch(server, "bullmq") as ranch:
-        yield ranch
+    with SparkHarness(server, "bullmq") as harness:
+        yield harness

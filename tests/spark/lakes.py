@@ -1,4 +1,4 @@
-"""A lake over a ranch, as the tests of the lake use it."""
+"""A lake over a harness, as the tests of the lake use it."""
 
 from pathlib import Path
 from typing import Any
@@ -7,16 +7,20 @@ from corral.spark.lake.ingest import file_events
 from corral.spark.lake.run import Ran, RunOptions, run
 from corral.spark.lake.tables import Lake
 from corral.spark.options import Where
-from tests.spark.support import Ranch
+from tests.spark.harness import SparkHarness
 
 
-def where(ranch: Ranch, queue: str | None = None) -> Where:
-    return Where(ranch.url, ranch.protocol.name, ranch.protocol.default_namespace, queue or ranch.queue)
+def where(harness: SparkHarness, queue: str | None = None) -> Where:
+    return Where(
+        harness.url, harness.protocol.name, harness.protocol.default_namespace, queue or harness.queue
+    )
 
 
-def brought_up(spark: Any, lake: Lake, ranch: Ranch, queue: str | None = None, **options: Any) -> Ran:
-    """Run the lake to the present end of a ranch's events."""
-    return run(spark, lake, [where(ranch, queue)], RunOptions(**options))
+def brought_up(
+    spark: Any, lake: Lake, harness: SparkHarness, queue: str | None = None, **options: Any
+) -> Ran:
+    """Run the lake to the present end of a harness's events."""
+    return run(spark, lake, [where(harness, queue)], RunOptions(**options))
 
 
 def plain_ids(spark: Any, lake: Lake) -> list[str]:
@@ -24,14 +28,14 @@ def plain_ids(spark: Any, lake: Lake) -> list[str]:
     return sorted(row["event_id"] for row in spark.read.parquet(f"{lake.path}/bronze").collect())
 
 
-def told_ids(ranch: Ranch, queue: str | None = None) -> list[str]:
-    return sorted(event.id for event in ranch.told(queue))
+def told_ids(harness: SparkHarness, queue: str | None = None) -> list[str]:
+    return sorted(event.id for event in harness.told(queue))
 
 
 def leftovers(lake: Lake) -> list[Path]:
     return sorted(lake.work.iterdir())
 
 
-def filed(spark: Any, lake: Lake, ranch: Ranch, **options: Any) -> None:
-    """Bring bronze alone up to the present end of a ranch's events."""
-    file_events(spark, lake, [where(ranch)], **options)
+def filed(spark: Any, lake: Lake, harness: SparkHarness, **options: Any) -> None:
+    """Bring bronze alone up to the present end of a harness's events."""
+    file_events(spark, lake, [where(harness)], **options)

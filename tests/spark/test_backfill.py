@@ -7,8 +7,8 @@ from corral.core.outcome import Dead
 from corral.spark.lake import silver
 from corral.spark.lake.backfill import Filled, backfill, synthetic
 from corral.spark.lake.tables import Lake
+from tests.spark.harness import SparkHarness
 from tests.spark.lakes import brought_up, where
-from tests.spark.support import Ranch
 
 START = datetime(2025, 1, 31, 12, 0, 0, tzinfo=UTC)
 
@@ -34,7 +34,7 @@ def test_a_record_tells_begin_start_and_end(spark):
     assert (dead["waited_ms"], dead["ran_ms"], dead["worker"]) == (2000, 3000, "anna")
 
 
-def test_jobs_whose_events_are_gone_are_told_once_and_marked(spark, bull: Ranch, tmp_path: Path):
+def test_jobs_whose_events_are_gone_are_told_once_and_marked(spark, bull: SparkHarness, tmp_path: Path):
     lake = Lake(str(tmp_path / "lake"))
     bull.add(6)
     bull.work(outcome=lambda claim: Dead("boom"), most=4)

@@ -16,8 +16,8 @@ from corral.spark.lake.refresh import COVERS
 from corral.spark.lake.tables import BRONZE, JOBS, MINUTES, Lake
 from corral.spark.lake.versions import LakeBusy
 from corral.spark.schema import EVENTS, GAP
+from tests.spark.harness import SparkHarness
 from tests.spark.lakes import brought_up, filed, leftovers, plain_ids, told_ids, where
-from tests.spark.support import Ranch
 
 
 @pytest.fixture
@@ -31,12 +31,12 @@ def arrow_ids(lake: Lake) -> list[str]:
     return sorted(table.column("event_id").to_pylist())
 
 
-def commits(lake: Lake, ranch: Ranch) -> Path:
-    return lake.checkpoint(source_name(where(ranch))) / "commits"
+def commits(lake: Lake, harness: SparkHarness) -> Path:
+    return lake.checkpoint(source_name(where(harness))) / "commits"
 
 
-def forget_last_commit(lake: Lake, ranch: Ranch) -> int:
-    last = max((file for file in commits(lake, ranch).iterdir() if file.name.isdecimal()), key=_number)
+def forget_last_commit(lake: Lake, harness: SparkHarness) -> int:
+    last = max((file for file in commits(lake, harness).iterdir() if file.name.isdecimal()), key=_number)
     last.unlink()
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
     return _number(last)
@@ -46,7 +46,9 @@ def _number(file: Path) -> int:
     return int(file.name)
 
 
-def test_a_batch_that_is_replayed_is_filed_once_also_after_it_was_folded(spark, bull: Ranch, lake: Lake):
+def test_a_batch_that_is_replayed_is_filed_once_also_after_it_was_folded(
+    spark, bull: SparkHarness, lake: Lake
+):
     bull.add(50)
     filed(spark, lake, bull, batch_events=30)
     assert len(bronze.batches(lake)) == 4
@@ -70,7 +72,7 @@ def test_a_batch_that_is_replayed_is_filed_once_also_after_it_was_folded(spark, 
     assert leftovers(lake) == []
 
 
-def test_bronze_has_the_columns_of_events_and_days(spark, bull: Ranch, lake: Lake):
+def test_bronze_has_the_columns_of_events_and_days(spark, bull: SparkHarness, lake: Lake):
     bull.add(3)
     filed(spark, lake, bull)
     table = lake.bronze(spark)
@@ -80,7 +82,7 @@ def test_bronze_has_the_columns_of_events_and_days(spark, bull: Ranch, lake: Lak
     assert dict(plain.dtypes)["date"] == "date"
 
 
-def test_a_lake_that_lost_its_checkpoint_goes_on_where_it_was(spark, bull: Ranch, lake: Lake):
+def test_a_lake_that_lost_its_checkpoint_goes_on_where_it_was(spark, bull: SparkHarness, lake: Lake):
     bull.add(20)
     filed(spark, lake, bull)
     shutil.rmtree(lake.checkpoint(source_name(where(bull))))
@@ -95,7 +97,9 @@ def test_a_lake_that_lost_its_checkpoint_goes_on_where_it_was(spark, bull: Ranch
     assert len({row["event_id"] for row in rows}) == len(rows)
 
 
-def test_a_checkpoint_that_is_older_than_the_lake_is_refused(spark, bull: Ranch, lake: Lake, tmp_path: Path):
+def test_a_checkpoint_that_is_older_than_the_lake_is_refused(
+    spark, bull: SparkHarness, lake: Lake, tmp_path: Path
+):
     bull.add(2)
     filed(spark, lake, bull)
     checkpoint = lake.checkpoint(source_name(where(bull)))
@@ -112,7 +116,7 @@ def test_a_checkpoint_that_is_older_than_the_lake_is_refused(spark, bull: Ranch,
     assert plain_ids(spark, lake) == told_ids(bull)
 
 
-def test_days_that_are_old_leave_and_a_replay_does_not_bring_them_back(spark, bull: Ranch, lake: Lake):
+def test_days_that_are_old_leave_and_a_replay_does_not_bring_them_back(spark, bull: SparkHarness, lake: Lake):
     bull.add(4)
     filed(spark, lake, bull)
     today = datetime.now(UTC).date()
@@ -126,7 +130,7 @@ def test_days_that_are_old_leave_and_a_replay_does_not_bring_them_back(spark, bu
     assert lake.bronze(spark).count() == 2
 
 
-def test_a_batch_that_was_broken_off_leaves_nothing_behind(spark, bull: Ranch, lake: Lake):
+def test_a_batch_that_was_broken_off_leaves_nothing_behind(spark, bull: SparkHarness, lake: Lake):
     bull.add(2)
     prepare(lake, [where(bull)])
     half = lake.work / "batch-half" / "date=2025-01-31"
@@ -158,7 +162,7 @@ def test_old_generations_go_when_nobody_can_be_reading_them(lake: Lake):
     assert [folder.name for folder in folders.iterdir()] == ["00000002"]
 
 
-def test_two_runs_at_once_are_refused(spark, bull: Ranch, lake: Lake):
+def test_two_runs_at_once_are_refused(spark, bull: SparkHarness, lake: Lake):
     with lake.alone(), pytest.raises(LakeBusy, match="another process works on the lake"):
         brought_up(spark, lake, bull)
 
@@ -169,7 +173,7 @@ def test_a_lake_is_a_folder(path: str):
         Lake(path)
 
 
-def test_a_folder_with_other_things_in_it_is_no_lake(bull: Ranch, lake: Lake):
+def test_a_folder_with_other_things_in_it_is_no_lake(bull: SparkHarness, lake: Lake):
     lake.root.mkdir()
     (lake.root / "photos").mkdir()
     with pytest.raises(InvalidOptions, match="is no lake"):

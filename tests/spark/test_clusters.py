@@ -8,7 +8,7 @@ import pytest
 
 from corral.core.job import JobState
 from tests.spark.clusters import connect_server, standalone, told_by
-from tests.spark.support import Ranch
+from tests.spark.harness import SparkHarness
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from tests.spark.support import Ranch
     ],
 )
 def test_events_become_a_lake_and_rows_become_jobs(
-    bull: Ranch, tmp_path: Path, start: Callable[[Path], AbstractContextManager[str]], how: str
+    bull: SparkHarness, tmp_path: Path, start: Callable[[Path], AbstractContextManager[str]], how: str
 ):
     bull.add(40, "mail")
     bull.work("mail", most=25)

@@ -19,27 +19,29 @@ from corral.spark.options import Reading, Where
 from corral.spark.planner import Planner
 from corral.spark.schema import EVENTS, GAP
 from tests.spark.conftest import ONE_PROTOCOL_QUICKLY
-from tests.spark.support import Ranch, drain, ids
+from tests.spark.harness import SparkHarness, drain, ids
 
 
-def where(ranch: Ranch, queue: str | None = None) -> Where:
-    return Where(ranch.url, ranch.protocol.name, ranch.protocol.default_namespace, queue or ranch.queue)
+def where(harness: SparkHarness, queue: str | None = None) -> Where:
+    return Where(
+        harness.url, harness.protocol.name, harness.protocol.default_namespace, queue or harness.queue
+    )
 
 
-def test_every_event_of_a_protocol_is_a_row_of_the_same_words(spark, ranch: Ranch):
-    ranch.add(40)
-    ranch.work(outcome=lambda claim: Dead("boom"), most=3)
-    ranch.work()
-    told = ranch.told()
-    table = ranch.reader(spark).load()
+def test_every_event_of_a_protocol_is_a_row_of_the_same_words(spark, harness: SparkHarness):
+    harness.add(40)
+    harness.work(outcome=lambda claim: Dead("boom"), most=3)
+    harness.work()
+    told = harness.told()
+    table = harness.reader(spark).load()
     assert table.schema == EVENTS
     rows = {row["event_id"]: row for row in table.collect()}
     assert len(rows) == len(told) == table.count()
     for event in told:
         row = rows[event.id]
         assert (row["protocol"], row["queue"], row["event"]) == (
-            ranch.protocol.name,
-            ranch.queue,
+            harness.protocol.name,
+            harness.queue,
             str(event.kind),
         )
         assert (row["job_id"], row["name"], row["previous"]) == (event.job_id, event.name, event.previous)
@@ -48,17 +50,17 @@ def test_every_event_of_a_protocol_is_a_row_of_the_same_words(spark, ranch: Ranc
         assert (None if row["data"] is None else orjson.loads(row["data"])) == event.data
 
 
-def test_the_format_is_found_without_being_registered(spark, bull: Ranch):
+def test_the_format_is_found_without_being_registered(spark, bull: SparkHarness):
     bull.add(2)
     assert bull.reader(spark.newSession()).load().count() == len(bull.told())
 
 
-def test_an_empty_or_missing_queue_is_an_empty_table(spark, bull: Ranch):
+def test_an_empty_or_missing_queue_is_an_empty_table(spark, bull: SparkHarness):
     assert bull.reader(spark, "nobody").load().count() == 0
     assert bull.reader(spark, "no-*").load().count() == 0
 
 
-def test_pieces_have_exactly_their_share(spark, bull: Ranch):
+def test_pieces_have_exactly_their_share(spark, bull: SparkHarness):
     bull.add(500)
     events = len(bull.told())
     table = bull.reader(spark, minPartitions=4).load()
@@ -67,7 +69,7 @@ def test_pieces_have_exactly_their_share(spark, bull: Ranch):
     assert table.select("event_id").distinct().count() == events
 
 
-def test_reading_starts_where_it_is_told(spark, bull: Ranch):
+def test_reading_starts_where_it_is_told(spark, bull: SparkHarness):
     bull.add(5)
     time.sleep(0.005)
     told = bull.told()
@@ -86,8 +88,8 @@ def test_reading_starts_where_it_is_told(spark, bull: Ranch):
     assert read(startingOffsets=middle, endingOffsets=ending) == sorted(event.id for event in told[4:7])
 
 
-def ids_of(ranch: Ranch) -> list[str]:
-    return [event.id for event in ranch.told()]
+def ids_of(harness: SparkHarness) -> list[str]:
+    return [event.id for event in harness.told()]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,9 @@ def ids_of(ranch: Ranch) -> list[str]:
         ({"url": "http://nowhere"}, "server address 'http://nowhere' cannot be used"),
     ],
 )
-def test_a_wrong_option_is_refused_with_the_way_out(spark, bull: Ranch, options: dict[str, str], says: str):
+def test_a_wrong_option_is_refused_with_the_way_out(
+    spark, bull: SparkHarness, options: dict[str, str], says: str
+):
     with pytest.raises(PySparkException) as refusal:
         bull.reader(spark, **options).load().count()
     assert says in str(refusal.value)
@@ -112,25 +116,25 @@ def test_a_wrong_option_is_refused_with_the_way_out(spark, bull: Ranch, options:
 # -- streams ------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_brings_every_event_once_in_bounded_batches(spark, ranch: Ranch, tmp_path: Path):
-    ranch.add(150)
-    ranch.work()
-    told = [event.id for event in ranch.told()]
-    query = drain(ranch.stream(spark, maxOffsetsPerTrigger=100), tmp_path)
+def test_a_stream_brings_every_event_once_in_bounded_batches(spark, harness: SparkHarness, tmp_path: Path):
+    harness.add(150)
+    harness.work()
+    told = [event.id for event in harness.told()]
+    query = drain(harness.stream(spark, maxOffsetsPerTrigger=100), tmp_path)
     sizes = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
     assert max(sizes) <= 100
     assert sum(sizes) == len(told)
     assert sorted(ids(spark.read.parquet(f"{tmp_path}/out").collect())) == sorted(told)
 
 
-def test_a_stream_goes_on_where_it_stopped(spark, bull: Ranch, tmp_path: Path):
+def test_a_stream_goes_on_where_it_stopped(spark, bull: SparkHarness, tmp_path: Path):
     for count in (7, 5):
         bull.add(count)
         drain(bull.stream(spark), tmp_path)
     assert sorted(ids(spark.read.parquet(f"{tmp_path}/out").collect())) == sorted(ids_of(bull))
 
 
-def test_progress_tells_how_far_behind_a_stream_is(spark, bull: Ranch, tmp_path: Path):
+def test_progress_tells_how_far_behind_a_stream_is(spark, bull: SparkHarness, tmp_path: Path):
     bull.add(50)
     query = drain(bull.stream(spark, maxOffsetsPerTrigger=60), tmp_path)
     [source] = query.recentProgress[0]["sources"]
@@ -140,7 +144,7 @@ def test_progress_tells_how_far_behind_a_stream_is(spark, bull: Ranch, tmp_path:
     assert present[bull.queue]["id"] == bull.told()[-1].id
 
 
-def test_new_queues_of_a_pattern_join_from_their_beginning(spark, bull: Ranch, tmp_path: Path):
+def test_new_queues_of_a_pattern_join_from_their_beginning(spark, bull: SparkHarness, tmp_path: Path):
     bull.add(3, "mail-eu")
     bull.add(3, "other")
     drain(bull.stream(spark, "mail-*, other-?"), tmp_path)
@@ -152,7 +156,7 @@ def test_new_queues_of_a_pattern_join_from_their_beginning(spark, bull: Ranch, t
 
 
 def test_a_new_queue_that_was_trimmed_before_it_was_seen_says_what_is_missing(
-    spark, bull: Ranch, tmp_path: Path
+    spark, bull: SparkHarness, tmp_path: Path
 ):
     bull.add(1, "mail-eu")
     drain(bull.stream(spark, "mail-*", failOnDataLoss="false"), tmp_path)
@@ -166,7 +170,7 @@ def test_a_new_queue_that_was_trimmed_before_it_was_seen_says_what_is_missing(
 # -- what is gone before it is read -------------------------------------------------------------------------
 
 
-def test_trimmed_events_stop_a_query_that_asked_for_it(spark, bull: Ranch, tmp_path: Path):
+def test_trimmed_events_stop_a_query_that_asked_for_it(spark, bull: SparkHarness, tmp_path: Path):
     bull.add(5)
     drain(bull.stream(spark), tmp_path)
     bull.add(20)
@@ -178,14 +182,16 @@ def test_trimmed_events_stop_a_query_that_asked_for_it(spark, bull: Ranch, tmp_p
 
 
 @ONE_PROTOCOL_QUICKLY
-def test_trimmed_events_are_counted_exactly_by_a_query_that_goes_on(spark, ranch: Ranch, tmp_path: Path):
-    ranch.add(5)
-    drain(ranch.stream(spark, failOnDataLoss="false"), tmp_path)
-    before = ranch.told()
-    ranch.add(20)
-    added = len(ranch.told())
-    gone = ranch.trim(7)
-    drain(ranch.stream(spark, failOnDataLoss="false"), tmp_path)
+def test_trimmed_events_are_counted_exactly_by_a_query_that_goes_on(
+    spark, harness: SparkHarness, tmp_path: Path
+):
+    harness.add(5)
+    drain(harness.stream(spark, failOnDataLoss="false"), tmp_path)
+    before = harness.told()
+    harness.add(20)
+    added = len(harness.told())
+    gone = harness.trim(7)
+    drain(harness.stream(spark, failOnDataLoss="false"), tmp_path)
     table = spark.read.parquet(f"{tmp_path}/out")
     [gap] = table.where(sf.col("event") == GAP).collect()
     told = json.loads(gap["data"])
@@ -194,7 +200,7 @@ def test_trimmed_events_are_counted_exactly_by_a_query_that_goes_on(spark, ranch
     assert table.where(sf.col("event") != GAP).count() + told["missing"] == added
 
 
-def test_a_gap_between_two_pages_of_one_task_is_seen(bull: Ranch):
+def test_a_gap_between_two_pages_of_one_task_is_seen(bull: SparkHarness):
     bull.add(2000)
     with Planner(where(bull), Reading()) as planner:
         [whole] = planner.stretches(planner.initial(), planner.present())
@@ -207,7 +213,7 @@ def test_a_gap_between_two_pages_of_one_task_is_seen(bull: Ranch):
     assert json.loads(gap.column("data")[0].as_py())["missing"] == 3500 - FIRST_PAGE
 
 
-def test_a_gap_is_counted_once_however_a_stretch_is_split(bull: Ranch):
+def test_a_gap_is_counted_once_however_a_stretch_is_split(bull: SparkHarness):
     bull.add(1000)
     reading = Reading(fail_on_data_loss=False, min_partitions=7)
     with Planner(where(bull), reading) as planner:
@@ -224,7 +230,7 @@ def test_a_gap_is_counted_once_however_a_stretch_is_split(bull: Ranch):
         assert len([row for row in rows if row["event"] != GAP]) == 1001
 
 
-def test_a_log_that_was_begun_anew_is_read_whole_and_named(bull: Ranch):
+def test_a_log_that_was_begun_anew_is_read_whole_and_named(bull: SparkHarness):
     bull.add(10)
     with Planner(where(bull), Reading()) as planner:
         [(queue, old)] = planner.present().items()
@@ -242,7 +248,7 @@ def test_a_log_that_was_begun_anew_is_read_whole_and_named(bull: Ranch):
     assert json.loads(rows[-1]["data"])["why"] == "recreated"
 
 
-def test_a_stream_that_lost_its_key_stays_where_it_was(bull: Ranch):
+def test_a_stream_that_lost_its_key_stays_where_it_was(bull: SparkHarness):
     bull.add(3)
     with Planner(where(bull), Reading()) as planner:
         start = planner.present()
@@ -251,25 +257,25 @@ def test_a_stream_that_lost_its_key_stays_where_it_was(bull: Ranch):
         assert planner.next(start, None) == start
 
 
-def pages_of(ranch: Ranch) -> list[EventPage]:
-    with Planner(where(ranch), Reading()) as planner:
+def pages_of(harness: SparkHarness) -> list[EventPage]:
+    with Planner(where(harness), Reading()) as planner:
         [whole] = planner.stretches(planner.initial(), planner.present())
-    with Visit(where(ranch), retry_s=1) as visit:
+    with Visit(where(harness), retry_s=1) as visit:
         return [page for _, page in pages(visit, whole)]
 
 
-def write_progress(ranch: Ranch, count: int, size: int) -> None:
+def write_progress(harness: SparkHarness, count: int, size: int) -> None:
     """Events past the length that a queue keeps by itself."""
-    with ranch.server.connect() as client:
+    with harness.server.connect() as client:
         for start in range(0, count, 500):
             pipeline = client.pipeline(transaction=False)
             for number in range(start, start + 500):
                 fields = {"event": "progress", "jobId": str(number), "data": "x" * size}
-                pipeline.xadd(f"bull:{ranch.queue}:events", fields)
+                pipeline.xadd(f"bull:{harness.queue}:events", fields)
             pipeline.execute()
 
 
-def test_pages_of_large_events_have_about_eight_megabytes(bull: Ranch):
+def test_pages_of_large_events_have_about_eight_megabytes(bull: SparkHarness):
     write_progress(bull, 1000, 50_000)
     first, *middle, _ = pages_of(bull)
     assert first.seen == FIRST_PAGE
@@ -277,13 +283,13 @@ def test_pages_of_large_events_have_about_eight_megabytes(bull: Ranch):
     assert all(0.9 * PAGE_BYTES < page.seen * 50_000 < 1.1 * PAGE_BYTES for page in middle)
 
 
-def test_pages_of_small_events_grow_to_what_the_server_answers_quickly(bull: Ranch):
+def test_pages_of_small_events_grow_to_what_the_server_answers_quickly(bull: SparkHarness):
     write_progress(bull, 14_000, 10)
     left = 14_000 - FIRST_PAGE - MOST_ENTRIES
     assert [page.seen for page in pages_of(bull)] == [FIRST_PAGE, MOST_ENTRIES, left]
 
 
-def test_an_id_between_two_events_has_the_number_of_the_one_before(bull: Ranch):
+def test_an_id_between_two_events_has_the_number_of_the_one_before(bull: SparkHarness):
     bull.add(10)
     told = bull.told()
     reading = Reading(starting={bull.queue: told[4].id})
@@ -291,7 +297,7 @@ def test_an_id_between_two_events_has_the_number_of_the_one_before(bull: Ranch):
         assert planner.initial() == {bull.queue: Position(told[4].id, 5)}
 
 
-def test_a_server_that_is_away_for_a_moment_is_waited_for(bull: Ranch):
+def test_a_server_that_is_away_for_a_moment_is_waited_for(bull: SparkHarness):
     bull.add(5)
     with Planner(where(bull), Reading()) as planner:
         [whole] = planner.stretches(planner.initial(), planner.present())

@@ -15,18 +15,18 @@ from corral.core.outcome import Completed, Dead, Released
 from corral.spark.jobs import JobPartition, JobReader, narrow, read_share
 from corral.spark.options import Where
 from corral.spark.schema import JOBS
-from tests.spark.support import Ranch, drain
+from tests.spark.harness import SparkHarness, drain
 
 
-def where(ranch: Ranch) -> Where:
-    return Where(ranch.url, ranch.protocol.name, ranch.protocol.default_namespace, ranch.queue)
+def where(harness: SparkHarness) -> Where:
+    return Where(harness.url, harness.protocol.name, harness.protocol.default_namespace, harness.queue)
 
 
-def test_every_job_is_a_row_in_its_state(spark, ranch: Ranch):
-    ids = ranch.add(30)
-    ranch.work(most=3, outcome=lambda claim: Dead("boom"))
-    ranch.work(most=7, outcome=lambda claim: Completed(b'{"big":130775545883395173}'))
-    table = ranch.reader(spark, table="jobs").load()
+def test_every_job_is_a_row_in_its_state(spark, harness: SparkHarness):
+    ids = harness.add(30)
+    harness.work(most=3, outcome=lambda claim: Dead("boom"))
+    harness.work(most=7, outcome=lambda claim: Completed(b'{"big":130775545883395173}'))
+    table = harness.reader(spark, table="jobs").load()
     assert table.schema == JOBS
     rows = {row["job_id"]: row for row in table.collect()}
     assert sorted(rows) == sorted(ids)
@@ -36,12 +36,12 @@ def test_every_job_is_a_row_in_its_state(spark, ranch: Ranch):
     assert all(row["result"] == '{"big":130775545883395173}' for row in by_state["completed"])
     assert sorted(json.loads(row["data"])["n"] for row in by_state["waiting"]) == list(range(10, 30))
     assert {(row["protocol"], row["queue"], row["name"]) for row in rows.values()} == {
-        (ranch.protocol.name, ranch.queue, ranch.job_name)
+        (harness.protocol.name, harness.queue, harness.job_name)
     }
     assert all(row["finished_at"] >= row["created_at"] for row in by_state["completed"])
 
 
-def test_filters_reach_the_server_and_change_nothing_else(spark, bull: Ranch):
+def test_filters_reach_the_server_and_change_nothing_else(spark, bull: SparkHarness):
     bull.add(20)
     bull.work(most=5)
     table = bull.reader(spark, table="jobs").load()
@@ -55,7 +55,7 @@ def test_filters_reach_the_server_and_change_nothing_else(spark, bull: Ranch):
     assert left == [], "nothing but nulls is left for Spark to look for"
 
 
-def test_a_spark_that_pushes_no_filters_reads_the_same(spark, bull: Ranch):
+def test_a_spark_that_pushes_no_filters_reads_the_same(spark, bull: SparkHarness):
     bull.add(6)
     bull.work(most=2)
     plain = spark.newSession()
@@ -71,7 +71,7 @@ def test_filters_on_one_column_meet():
     assert narrow(Wanted(), EqualTo(("job_id",), "1")) == (Wanted(), False)
 
 
-def test_a_filter_is_answered_by_the_server(bull: Ranch):
+def test_a_filter_is_answered_by_the_server(bull: SparkHarness):
     bull.add(10)
     bull.work(most=4)
     reader = JobReader(where(bull), 1, 5.0)
@@ -80,7 +80,7 @@ def test_a_filter_is_answered_by_the_server(bull: Ranch):
     assert len(rows) == 4
 
 
-def test_shares_are_disjoint_and_complete(bull: Ranch):
+def test_shares_are_disjoint_and_complete(bull: SparkHarness):
     ids = bull.add(300)
     seen = [
         row["job_id"]
@@ -91,14 +91,14 @@ def test_shares_are_disjoint_and_complete(bull: Ranch):
     assert sorted(seen) == sorted(ids)
 
 
-def test_jobs_that_change_their_state_all_the_while_appear_exactly_once(spark, bull: Ranch):
+def test_jobs_that_change_their_state_all_the_while_appear_exactly_once(spark, bull: SparkHarness):
     ids = bull.add(1000)
     stop = threading.Event()
     turns = 0
 
     def churn() -> None:
         nonlocal turns
-        with Ranch(bull.server, "bullmq") as other:
+        with SparkHarness(bull.server, "bullmq") as other:
             while not stop.is_set():
                 turns += other.work(most=40, outcome=lambda claim: Released())
 
@@ -116,6 +116,6 @@ def test_jobs_that_change_their_state_all_the_while_appear_exactly_once(spark, b
         thread.join()
 
 
-def test_a_snapshot_cannot_be_streamed(spark, bull: Ranch, tmp_path):
+def test_a_snapshot_cannot_be_streamed(spark, bull: SparkHarness, tmp_path):
     with pytest.raises(PySparkException, match="is a snapshot and cannot be streamed"):
         drain(bull.stream(spark, table="jobs"), tmp_path)

@@ -6,7 +6,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from corral.spark.lag import NAME, lag_of, watch
-from tests.spark.support import Ranch
+from tests.spark.harness import SparkHarness
 from tests.support.polling import eventually
 
 
@@ -20,7 +20,9 @@ def lag(registry: CollectorRegistry) -> dict[str, float]:
     }
 
 
-def test_the_gauge_says_how_many_events_wait_and_goes_with_its_query(spark, bull: Ranch, tmp_path: Path):
+def test_the_gauge_says_how_many_events_wait_and_goes_with_its_query(
+    spark, bull: SparkHarness, tmp_path: Path
+):
     bull.add(50)
     listener = watch(spark)
     try:

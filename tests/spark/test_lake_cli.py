@@ -11,7 +11,7 @@ import pytest
 from corral.cli import sparks
 from corral.spark.lake import bronze
 from corral.spark.lake.tables import Lake
-from tests.spark.support import Ranch
+from tests.spark.harness import SparkHarness
 from tests.support.polling import eventually
 from tests.support.shell import corral
 
@@ -58,7 +58,7 @@ main(["demo"])
     assert "skipped: keep history  Spark needs Java 17 or later, and none was found; install" in done.stdout
 
 
-def test_a_lake_that_is_not_there_is_refused_with_the_way_to_make_one(bull: Ranch, tmp_path: Path):
+def test_a_lake_that_is_not_there_is_refused_with_the_way_to_make_one(bull: SparkHarness, tmp_path: Path):
     bull.add(1)
     for words in (["report", str(tmp_path / "no")], ["audit", str(tmp_path / "no"), "--url", bull.url]):
         said = corral("lake", *words)
@@ -68,7 +68,7 @@ def test_a_lake_that_is_not_there_is_refused_with_the_way_to_make_one(bull: Ranc
 
 
 def test_wrong_words_are_refused_before_spark_is_started(
-    bull: Ranch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bull: SparkHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     at = ("--url", bull.url)
     said = corral("lake", "run", str(tmp_path / "lake"), *at)
@@ -87,7 +87,9 @@ def test_wrong_words_are_refused_before_spark_is_started(
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
-def test_a_continuous_run_ends_well_by_a_signal_and_report_and_audit_follow(bull: Ranch, tmp_path: Path):
+def test_a_continuous_run_ends_well_by_a_signal_and_report_and_audit_follow(
+    bull: SparkHarness, tmp_path: Path
+):
     bull.add(30)
     bull.work(most=20)
     lake, at = Lake(str(tmp_path / "lake")), ("--url", bull.url, "--protocol", "bullmq")

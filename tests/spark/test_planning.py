@@ -2,15 +2,15 @@
 
 from corral.spark.options import Reading, Where
 from corral.spark.planner import Ahead, Planner
-from tests.spark.support import Ranch
+from tests.spark.harness import SparkHarness
 
 
-def counts_made(ranch: Ranch) -> int:
-    with ranch.server.connect() as client:
+def counts_made(harness: SparkHarness) -> int:
+    with harness.server.connect() as client:
         return int(client.info("commandstats").get("cmdstat_xrange", {}).get("calls", 0))
 
 
-def test_what_was_measured_for_a_batch_is_split_without_counting_it_again(bull: Ranch):
+def test_what_was_measured_for_a_batch_is_split_without_counting_it_again(bull: SparkHarness):
     bull.add(300)
     with Planner(Where(bull.url, "bullmq", "bull", bull.queue), Reading(min_partitions=3)) as planner:
         start = planner.initial()
@@ -27,7 +27,7 @@ def test_what_was_measured_for_a_batch_is_split_without_counting_it_again(bull: 
         assert sum(piece.expected or 0 for piece in again) == 400
 
 
-def test_batches_are_no_larger_than_asked_for_over_several_queues(bull: Ranch):
+def test_batches_are_no_larger_than_asked_for_over_several_queues(bull: SparkHarness):
     bull.add(300, "mail")
     bull.add(100, "sms")
     where = Where(bull.url, "bullmq", "bull", "mail,sms")
@@ -44,7 +44,7 @@ def test_batches_are_no_larger_than_asked_for_over_several_queues(bull: Ranch):
     assert sum(sizes) == len(bull.told("mail")) + len(bull.told("sms"))
 
 
-def test_batches_counted_ahead_are_those_that_a_new_count_finds(bull: Ranch):
+def test_batches_counted_ahead_are_those_that_a_new_count_finds(bull: SparkHarness):
     bull.add(300, "mail")
     bull.add(100, "sms")
     where, reading = Where(bull.url, "bullmq", "bull", "mail,sms"), Reading(min_partitions=5)
@@ -60,7 +60,7 @@ def test_batches_counted_ahead_are_those_that_a_new_count_finds(bull: Ranch):
         assert position == planner.present()
 
 
-def test_a_plan_made_ahead_serves_the_batch_it_was_made_for_and_once(bull: Ranch):
+def test_a_plan_made_ahead_serves_the_batch_it_was_made_for_and_once(bull: SparkHarness):
     bull.add(100)
     where = Where(bull.url, "bullmq", "bull", bull.queue)
     with Planner(where, Reading()) as planner:
@@ -77,7 +77,7 @@ def test_a_plan_made_ahead_serves_the_batch_it_was_made_for_and_once(bull: Ranch
     ahead.close()
 
 
-def test_a_log_that_was_begun_anew_is_not_read_by_a_plan_made_before(bull: Ranch):
+def test_a_log_that_was_begun_anew_is_not_read_by_a_plan_made_before(bull: SparkHarness):
     bull.add(100)
     with Planner(Where(bull.url, "bullmq", "bull", bull.queue), Reading()) as planner:
         position = planner.next(planner.initial(), 50)
@@ -89,7 +89,7 @@ def test_a_log_that_was_begun_anew_is_not_read_by_a_plan_made_before(bull: Ranch
         assert end == planner.present()
 
 
-def test_where_no_server_answers_ahead_the_count_is_left_to_who_needs_it(bull: Ranch):
+def test_where_no_server_answers_ahead_the_count_is_left_to_who_needs_it(bull: SparkHarness):
     bull.add(100)
     with Planner(Where(bull.url, "bullmq", "bull", bull.queue), Reading()) as planner:
         ends = planner.present()

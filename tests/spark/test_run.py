@@ -12,8 +12,8 @@ from corral.protocols import PROTOCOLS
 from corral.spark.lake import gold, refresh, silver
 from corral.spark.lake.run import RunOptions, run
 from corral.spark.lake.tables import BRONZE, Lake
+from tests.spark.harness import SparkHarness
 from tests.spark.lakes import brought_up, leftovers, plain_ids, told_ids, where
-from tests.spark.support import Ranch
 from tests.support.polling import eventually
 from tests.support.servers import Server
 
@@ -40,13 +40,13 @@ def test_a_run_files_every_event_of_every_protocol_once_and_tells_of_every_job(
     spark, server: Server, lake: Lake
 ):
     with ExitStack() as stack:
-        ranches = [stack.enter_context(Ranch(server, protocol)) for protocol in PROTOCOLS]
-        for ranch in ranches:
-            ranch.add(30)
-            ranch.work(outcome=lambda claim: Dead("boom"), most=5)
-            ranch.work()
-        told = sorted(event_id for ranch in ranches for event_id in told_ids(ranch))
-        ran = run(spark, lake, [where(ranch) for ranch in ranches])
+        harnesses = [stack.enter_context(SparkHarness(server, protocol)) for protocol in PROTOCOLS]
+        for harness in harnesses:
+            harness.add(30)
+            harness.work(outcome=lambda claim: Dead("boom"), most=5)
+            harness.work()
+        told = sorted(event_id for harness in harnesses for event_id in told_ids(harness))
+        ran = run(spark, lake, [where(harness) for harness in harnesses])
     assert plain_ids(spark, lake) == told
     assert (ran.events, ran.missing, ran.unknown_gaps) == (len(told), 0, 0)
     counted = lake.jobs(spark).groupBy("protocol", "outcome").count().collect()
@@ -59,7 +59,7 @@ def test_a_run_files_every_event_of_every_protocol_once_and_tells_of_every_job(
     assert leftovers(lake) == []
 
 
-def test_a_second_run_adds_what_is_new_and_tells_jobs_anew(spark, bull: Ranch, lake: Lake):
+def test_a_second_run_adds_what_is_new_and_tells_jobs_anew(spark, bull: SparkHarness, lake: Lake):
     bull.add(10)
     bull.work(most=4)
     brought_up(spark, lake, bull)
@@ -75,14 +75,14 @@ def test_a_second_run_adds_what_is_new_and_tells_jobs_anew(spark, bull: Ranch, l
     assert rows(published.select(*lake.jobs(spark).columns)) == rows(lake.jobs(spark))
 
 
-def test_a_format_without_its_jars_is_refused_before_anything_is_read(spark, bull: Ranch, lake: Lake):
+def test_a_format_without_its_jars_is_refused_before_anything_is_read(spark, bull: SparkHarness, lake: Lake):
     bull.add(1)
     with pytest.raises(InvalidOptions, match=r"cannot write the format 'delta'.*give it the format's jars"):
         brought_up(spark, lake, bull, format="delta")
     assert lake.generations(BRONZE).current() is None
 
 
-def test_a_continuous_run_goes_on_until_it_is_told_to_stop(spark, bull: Ranch, lake: Lake):
+def test_a_continuous_run_goes_on_until_it_is_told_to_stop(spark, bull: SparkHarness, lake: Lake):
     bull.add(4)
     stop = Event()
     options = RunOptions(is_continuous=True, every_s=0.2, refresh_s=0.5, fold_after=2)
@@ -104,7 +104,7 @@ def test_a_continuous_run_goes_on_until_it_is_told_to_stop(spark, bull: Ranch, l
 
 @pytest.mark.faults
 def test_a_refresh_that_was_broken_off_is_finished_by_the_next(
-    spark, bull: Ranch, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    spark, bull: SparkHarness, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ):
     bull.add(3)
     brought_up(spark, lake, bull)

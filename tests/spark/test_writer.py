@@ -10,40 +10,42 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from corral.core.job import JobState
 from corral.spark.rows import derived_id
-from tests.spark.support import Ranch, drain
+from tests.spark.harness import SparkHarness, drain
 
 
-def jobs(ranch: Ranch) -> list[Any]:
+def jobs(harness: SparkHarness) -> list[Any]:
     """What waits now, in order."""
 
     async def go() -> list[Any]:
-        return await ranch.inspector.jobs(JobState.WAITING, 0, 10_000)
+        return await harness.inspector.jobs(JobState.WAITING, 0, 10_000)
 
-    return ranch.run(go)
+    return harness.run(go)
 
 
-def write(ranch: Ranch, table: Any, **options: Any) -> None:
+def write(harness: SparkHarness, table: Any, **options: Any) -> None:
     writer = table.write.format("corral").mode("append")
     writer = (
-        writer.option("url", ranch.url).option("protocol", ranch.protocol.name).option("queue", ranch.queue)
+        writer.option("url", harness.url)
+        .option("protocol", harness.protocol.name)
+        .option("queue", harness.queue)
     )
     for name, value in options.items():
         writer = writer.option(name, str(value))
     writer.save()
 
 
-def test_rows_become_jobs_with_their_columns_as_data(spark, ranch: Ranch):
+def test_rows_become_jobs_with_their_columns_as_data(spark, harness: SparkHarness):
     table = spark.range(25).selectExpr("id as number", "concat('reader-', id) as to", "id / 2 as half")
-    write(ranch, table, name=ranch.job_name)
-    found = sorted(jobs(ranch), key=lambda job: job.data["number"])
+    write(harness, table, name=harness.job_name)
+    found = sorted(jobs(harness), key=lambda job: job.data["number"])
     assert [job.data for job in found] == [
         {"number": n, "to": f"reader-{n}", "half": n / 2} for n in range(25)
     ]
-    assert {job.name for job in found} == {ranch.job_name}
+    assert {job.name for job in found} == {harness.job_name}
     assert [job.id for job in found] == [derived_id(job.data) for job in found]
 
 
-def test_names_ids_priorities_delays_and_data_come_from_columns(spark, bull: Ranch):
+def test_names_ids_priorities_delays_and_data_come_from_columns(spark, bull: SparkHarness):
     rows = [
         ("order-1", "send", 5, 0, '{"to":"a@b.c","big":130775545883395173}'),
         ("order-2", "print", 0, 60_000, '{"pages":[]}'),
@@ -63,7 +65,7 @@ def test_names_ids_priorities_delays_and_data_come_from_columns(spark, bull: Ran
     assert (second.name, second.state, second.data) == ("print", JobState.DELAYED, {"pages": []})
 
 
-def test_a_write_that_is_repeated_under_its_name_adds_nothing(spark, bull: Ranch):
+def test_a_write_that_is_repeated_under_its_name_adds_nothing(spark, bull: SparkHarness):
     table = spark.range(12)
     write(bull, table, name="work", writeId="import-2025-01-31")
     assert bull.work() == 12
@@ -79,7 +81,7 @@ def test_a_write_that_is_repeated_under_its_name_adds_nothing(spark, bull: Ranch
     assert len(jobs(bull)) == 12
 
 
-def test_a_task_that_is_tried_again_adds_nothing_twice(spark, bull: Ranch, tmp_path: Path):
+def test_a_task_that_is_tried_again_adds_nothing_twice(spark, bull: SparkHarness, tmp_path: Path):
     """The first try of each task fails after it has sent all its rows."""
     marks = str(tmp_path)
 
@@ -125,7 +127,7 @@ def test_a_task_that_is_tried_again_adds_nothing_twice(spark, bull: Ranch, tmp_p
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_written(
-    spark, bull: Ranch, options: dict[str, str], says: str
+    spark, bull: SparkHarness, options: dict[str, str], says: str
 ):
     with pytest.raises(PySparkException) as refusal:
         write(bull, spark.range(3), **options)
@@ -134,7 +136,7 @@ def test_a_wrong_option_is_refused_before_anything_is_written(
         assert client.dbsize() == 0
 
 
-def test_jobs_are_never_replaced(spark, bull: Ranch):
+def test_jobs_are_never_replaced(spark, bull: SparkHarness):
     with pytest.raises(PySparkException, match="never replaced"):
         spark.range(3).write.format("corral").mode("overwrite").option("url", bull.url).option(
             "name", "work"
@@ -145,7 +147,7 @@ ROWS = [("good-1", "send", "{}"), ("bad:id", "send", "{}"), ("good-2", " ", "{}"
 SCHEMA = "key string, kind string, body string"
 
 
-def test_rejected_rows_go_to_a_file_with_their_reason(spark, bull: Ranch, tmp_path: Path):
+def test_rejected_rows_go_to_a_file_with_their_reason(spark, bull: SparkHarness, tmp_path: Path):
     table = spark.createDataFrame([*ROWS, ("good-4", "send", '{"a":1}')], SCHEMA).coalesce(1)
     columns = {"idColumn": "key", "nameColumn": "kind", "dataColumn": "body"}
     write(bull, table, deadRows=tmp_path / "dead", writeId="w", **columns)
@@ -159,7 +161,7 @@ def test_rejected_rows_go_to_a_file_with_their_reason(spark, bull: Ranch, tmp_pa
 
 
 def test_what_only_the_protocol_refuses_is_rejected_row_by_row(spark, server, tmp_path: Path):
-    with Ranch(server, "streams") as streams:
+    with SparkHarness(server, "streams") as streams:
         rows = [("embed", 1), ("juggle", 2), ("chat", 3), ("dance", 4)]
         table = spark.createDataFrame(rows, "kind string, n int").coalesce(1)
         write(streams, table, nameColumn="kind", deadRows=f"file://{tmp_path}/dead", writeId="w")
@@ -170,7 +172,7 @@ def test_what_only_the_protocol_refuses_is_rejected_row_by_row(spark, server, tm
         assert all("has no task" in row["reason"] for row in dead)
 
 
-def test_without_a_place_for_them_a_rejected_row_stops_the_write(spark, bull: Ranch):
+def test_without_a_place_for_them_a_rejected_row_stops_the_write(spark, bull: SparkHarness):
     table = spark.createDataFrame(ROWS[:2], SCHEMA).coalesce(1)
     with pytest.raises(PySparkException) as refusal:
         write(bull, table, idColumn="key", nameColumn="kind", dataColumn="body")
@@ -179,12 +181,12 @@ def test_without_a_place_for_them_a_rejected_row_stops_the_write(spark, bull: Ra
     assert jobs(bull) == []
 
 
-def test_a_full_queue_makes_the_writer_wait(spark, bull: Ranch):
+def test_a_full_queue_makes_the_writer_wait(spark, bull: SparkHarness):
     done = threading.Event()
     depths: list[int] = []
 
     def work_slowly() -> None:
-        with Ranch(bull.server, "bullmq") as hand, bull.server.connect() as client:
+        with SparkHarness(bull.server, "bullmq") as hand, bull.server.connect() as client:
             while not done.is_set():
                 depths.append(client.llen("bull:default:wait"))
                 if depths[-1] >= 20:
@@ -210,27 +212,29 @@ def feed(folder: Path, name: str, numbers: range) -> None:
     (folder / name).write_text("".join(f'{{"n": {n}}}\n' for n in numbers))
 
 
-def stream_jobs(spark: Any, ranch: Ranch, tmp_path: Path, **options: Any) -> Any:
+def stream_jobs(spark: Any, harness: SparkHarness, tmp_path: Path, **options: Any) -> Any:
     source = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
     return drain(
-        source, tmp_path, format="corral", url=ranch.url, protocol=ranch.protocol.name, queue=ranch.queue,
-        name=ranch.job_name, **options,
+        source, tmp_path, format="corral", url=harness.url, protocol=harness.protocol.name,
+        queue=harness.queue, name=harness.job_name, **options,
     )  # fmt: skip
 
 
-def test_a_stream_of_rows_is_a_stream_of_jobs(spark, ranch: Ranch, tmp_path: Path):
+def test_a_stream_of_rows_is_a_stream_of_jobs(spark, harness: SparkHarness, tmp_path: Path):
     feed(tmp_path / "in", "a.json", range(10))
     feed(tmp_path / "in", "b.json", range(10, 15))
-    stream_jobs(spark, ranch, tmp_path)
+    stream_jobs(spark, harness, tmp_path)
     feed(tmp_path / "in", "c.json", range(15, 30))
-    stream_jobs(spark, ranch, tmp_path)
-    assert sorted(job.data["n"] for job in jobs(ranch)) == list(range(30))
-    with ranch.server.connect() as client:
+    stream_jobs(spark, harness, tmp_path)
+    assert sorted(job.data["n"] for job in jobs(harness)) == list(range(30))
+    with harness.server.connect() as client:
         ledgers = list(client.scan_iter("*ledger:*"))
         assert len(ledgers) == 1, "only the last batch may still be repeated"
 
 
-def test_a_batch_that_is_repeated_after_its_jobs_have_ended_adds_nothing(spark, bull: Ranch, tmp_path: Path):
+def test_a_batch_that_is_repeated_after_its_jobs_have_ended_adds_nothing(
+    spark, bull: SparkHarness, tmp_path: Path
+):
     feed(tmp_path / "in", "a.json", range(10))
     feed(tmp_path / "in", "b.json", range(10, 15))
     stream_jobs(spark, bull, tmp_path, jobOptions='{"remove_on_complete": true}')
@@ -243,7 +247,7 @@ def test_a_batch_that_is_repeated_after_its_jobs_have_ended_adds_nothing(spark, 
     assert bull.work() == 0
 
 
-def test_a_stream_stops_at_a_rejected_row_it_has_no_place_for(spark, bull: Ranch, tmp_path: Path):
+def test_a_stream_stops_at_a_rejected_row_it_has_no_place_for(spark, bull: SparkHarness, tmp_path: Path):
     feed(tmp_path / "in", "a.json", range(3))
     with pytest.raises(StreamingQueryException, match="is of type int; use text"):
         stream_jobs(spark, bull, tmp_path, idColumn="n")

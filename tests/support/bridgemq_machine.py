@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from corral.core.job import Claim
 from corral.core.outcome import Completed, Dead, Outcome, Postponed, Released, Retry
 from corral.store.client import Store
-from tests.support.bridgemq_yard import Yard
+from tests.support.bridgemq_harness import BridgemqHarness
 
 START = 1_732_377_000_000
 WORKERS = ("w1", "w2", "w3")
@@ -60,21 +60,21 @@ class Machine(RuleBasedStateMachine):
         self.client = redis.Redis.from_url(self.server_url, protocol=2)
         self.client.flushall()
 
-        async def opened() -> Yard:
-            return Yard(Store(self.server_url), self.client)
+        async def opened() -> BridgemqHarness:
+            return BridgemqHarness(Store(self.server_url), self.client)
 
-        self.yard = self.do(opened())
-        self.yard.now = START
+        self.harness = self.do(opened())
+        self.harness.now = START
 
         async def brokers() -> dict[str, Any]:
-            return {name: self.yard.broker(name) for name in WORKERS}
+            return {name: self.harness.broker(name) for name in WORKERS}
 
         self.brokers = self.do(brokers())
 
     def teardown(self) -> None:
         async def closed() -> None:
-            await self.yard.close()
-            await self.yard.store.close()
+            await self.harness.close()
+            await self.harness.store.close()
 
         self.do(closed())
         self.runner.close()
@@ -96,7 +96,7 @@ class Machine(RuleBasedStateMachine):
         due = [
             job
             for job in self.jobs.values()
-            if job.state in ("delayed", "failed") and job.due <= self.yard.now
+            if job.state in ("delayed", "failed") and job.due <= self.harness.now
         ]
         for job in sorted(due, key=lambda job: (job.due, job.id)):
             self.enter(job)
@@ -126,9 +126,9 @@ class Machine(RuleBasedStateMachine):
     )  # fmt: skip
     def add(self, kind: str, priority: int, server: str | None, delay: int) -> None:
         self.made += 1
-        job = Model(f"j{self.made:03}", kind, priority, server, "delayed", due=self.yard.now + delay)
+        job = Model(f"j{self.made:03}", kind, priority, server, "delayed", due=self.harness.now + delay)
         options: dict[str, Any] = {"target": {"server": server}} if server else {}
-        submitted = self.yard.job(
+        submitted = self.harness.job(
             kind, id=job.id, priority=priority, delay=delay, attempts=ATTEMPTS, rate=LIMITS[kind], **options
         )
         assert self.do(self.brokers["w1"].submit([submitted])) == [job.id]
@@ -140,7 +140,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def add_again(self, data: st.DataObject) -> None:
         job_id = data.draw(st.sampled_from(sorted(self.jobs)))
-        assert self.do(self.brokers["w1"].submit([self.yard.job("other", id=job_id)])) == [job_id]
+        assert self.do(self.brokers["w1"].submit([self.harness.job("other", id=job_id)])) == [job_id]
 
     @rule(worker=st.sampled_from(WORKERS), want=st.integers(1, 4))
     def claim(self, worker: str, want: int) -> None:
@@ -171,7 +171,7 @@ class Machine(RuleBasedStateMachine):
     def settle(self, data: st.DataObject, outcome: Outcome) -> None:
         job = data.draw(st.sampled_from(self.active()))
         assert job.claim is not None
-        turn = self.do(self.brokers[job.worker].turn([self.yard.settle(job.claim, outcome)], 0))
+        turn = self.do(self.brokers[job.worker].turn([self.harness.settle(job.claim, outcome)], 0))
         assert turn.verdicts == [None]
         self.late.append((job.worker, job.claim))
         self.apply(job, outcome)
@@ -189,9 +189,9 @@ class Machine(RuleBasedStateMachine):
                 self.enter(job)
             case Retry(delay=delay):
                 job.attempts += 1
-                job.state, job.due = "failed", self.yard.now + delay
+                job.state, job.due = "failed", self.harness.now + delay
             case Postponed(delay=delay):
-                job.state, job.due = "delayed", self.yard.now + delay
+                job.state, job.due = "delayed", self.harness.now + delay
             case Released():
                 job.state = "waiting"
                 self.waiting.insert(0, job.id)
@@ -203,7 +203,7 @@ class Machine(RuleBasedStateMachine):
     )
     def speak_late(self, data: st.DataObject, outcome: Outcome) -> None:
         worker, claim = data.draw(st.sampled_from(self.late))
-        turn = self.do(self.brokers[worker].turn([self.yard.settle(claim, outcome)], 0))
+        turn = self.do(self.brokers[worker].turn([self.harness.settle(claim, outcome)], 0))
         assert turn.verdicts[0] is not None
         assert list(self.do(self.brokers[worker].extend([claim])).lost) == [claim]
 
@@ -239,7 +239,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 400, 1000, 6000]))
     def advance_clock(self, ms: int) -> None:
-        self.yard.now += ms
+        self.harness.now += ms
 
     @rule()
     def a_minute_passes(self) -> None:
@@ -254,7 +254,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(paused=st.booleans())
     def pause(self, paused: bool) -> None:
-        operator = self.yard.operator()
+        operator = self.harness.operator()
         self.do(operator.pause() if paused else operator.resume())
         self.is_paused = paused
 
@@ -262,7 +262,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def replay(self, data: st.DataObject) -> None:
         chosen = data.draw(st.lists(st.sampled_from(self.dead), unique=True, min_size=1))
-        assert self.do(self.yard.operator().replay(chosen)) == chosen
+        assert self.do(self.harness.operator().replay(chosen)) == chosen
         for job_id in chosen:
             self.dead.remove(job_id)
             self.jobs[job_id].attempts = 0
@@ -272,7 +272,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         job = self.jobs[data.draw(st.sampled_from(sorted(self.jobs)))]
-        done = self.do(self.yard.operator().cancel([job.id])) if job.state != "active" else [job.id]
+        done = self.do(self.harness.operator().cancel([job.id])) if job.state != "active" else [job.id]
         assert done == ([job.id] if job.state in ("waiting", "delayed", "failed", "active") else [])
         if job.state in ("waiting", "delayed", "failed"):
             if job.id in self.waiting:
@@ -283,11 +283,11 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def the_lists_are_as_the_model_says(self) -> None:
-        if not hasattr(self, "yard"):
+        if not hasattr(self, "harness"):
             return
-        assert self.yard.ids("waiting") == self.waiting
-        assert self.yard.ids("deadletter") == self.dead
-        assert set(self.yard.ids("active")) == {job.id for job in self.active()}
+        assert self.harness.ids("waiting") == self.waiting
+        assert self.harness.ids("deadletter") == self.dead
+        assert set(self.harness.ids("active")) == {job.id for job in self.active()}
         delayed = {job.id: job.due for job in self.jobs.values() if job.state in ("delayed", "failed")}
         scores = self.client.zrange("bridge:jobs:delayed", 0, -1, withscores=True)
         assert {job_id.decode(): int(score) for job_id, score in scores} == delayed
@@ -295,17 +295,17 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def every_status_is_as_the_model_says(self) -> None:
         for job in self.jobs.values():
-            assert self.yard.text("jobs", "status", job.id) == job.state, job
+            assert self.harness.text("jobs", "status", job.id) == job.state, job
 
     @invariant()
     def no_slot_leaks(self) -> None:
         for kind in LIMITS:
-            if hasattr(self, "yard"):
-                counted = int(self.yard.text("ratelimit", "concurrent", kind) or 0)
+            if hasattr(self, "harness"):
+                counted = int(self.harness.text("ratelimit", "concurrent", kind) or 0)
                 assert counted == len(self.active(kind))
 
     @invariant()
     def who_holds_a_job_is_written_in_its_lock(self) -> None:
         for job in self.jobs.values():
-            held_by = self.yard.text("jobs", "lock", job.id)
+            held_by = self.harness.text("jobs", "lock", job.id)
             assert held_by == (job.worker if job.state == "active" else None)

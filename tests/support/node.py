@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-DRIVER = ROOT / "tests" / "protocols" / "node" / "driver.js"
+DRIVER = ROOT / "tests" / "protocols" / "bullmq" / "node" / "driver.js"
 ANSWER_S = 30.0
 
 

@@ -36,7 +36,7 @@ async def main(url: str) -> None:
         await job.updateProgress({"read": job.data["n"]})
         return [job.data["n"]]
 
-    worker = Worker("wires", process, {**opts, "concurrency": 2, "name": "desk"})
+    worker = Worker("wires", process, {**opts, "concurrency": 2, "name": "factory"})
     worker.on("failed", lambda job, error: told["failed"].append([job.name, str(error)]))
     await asyncio.sleep(0.1)
     told["paused"].append(len(running))

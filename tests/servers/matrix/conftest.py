@@ -6,7 +6,7 @@ import pytest
 
 from corral.protocols import PROTOCOLS
 from corral.store.client import Store
-from tests.contract.conftest import House
+from tests.contract.conftest import QueueHarness
 from tests.servers.matrix.kinds import HERE, Kind, Served
 
 
@@ -36,12 +36,12 @@ def server(served: Served) -> Served:
 
 
 @pytest.fixture(params=list(PROTOCOLS))
-async def house(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[House]:
+async def harness(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[QueueHarness]:
     """In place of the contract suite's own."""
     store = Store(served.url)
-    house = House(PROTOCOLS[request.param], store, served.namespaces.get(request.param))
+    harness = QueueHarness(PROTOCOLS[request.param], store, served.namespaces.get(request.param))
     if served.queue and request.param == "bullmq":
-        house.queue = served.queue
-    yield house
-    await house.close()
+        harness.queue = served.queue
+    yield harness
+    await harness.close()
     await store.close()

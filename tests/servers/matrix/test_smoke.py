@@ -5,10 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.contract.test_census import (  # noqa: F401
-    test_a_census_meets_every_job_in_its_state,
-    test_what_is_sent_twice_is_added_once,
-)
 from tests.contract.test_contract import (  # noqa: F401
     test_a_submitted_job_is_claimed_with_its_data_untouched,
     test_a_turn_settles_and_claims_in_one_trip,
@@ -21,6 +17,10 @@ from tests.contract.test_contract import (  # noqa: F401
     test_one_refused_settlement_leaves_its_neighbours_alone,
     test_the_reporter_writes_only_while_the_claim_is_held,
     test_what_a_lost_trip_claimed_can_be_adopted,
+)
+from tests.contract.test_snapshot import (  # noqa: F401
+    test_a_census_meets_every_job_in_its_state,
+    test_what_is_sent_twice_is_added_once,
 )
 from tests.support.servers import redis6_binary, redis_server_binary
 

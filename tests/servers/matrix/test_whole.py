@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.contract.test_bulk import *  # noqa: F403
-from tests.contract.test_census import *  # noqa: F403
 from tests.contract.test_contract import *  # noqa: F403
+from tests.contract.test_event_pages import *  # noqa: F403
+from tests.contract.test_snapshot import *  # noqa: F403
 
 pytestmark = pytest.mark.faults

@@ -1,0 +1,82 @@
+"""The contract's page and the wire: every key on the one is on the other, and of the same type."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from corral.core.outcome import Completed, Dead, Retry
+from corral.protocols.bridgemq.keys import Keys
+from corral.protocols.bridgemq.options import Settings
+from corral.protocols.bridgemq.scheduling import Scheduler
+from corral.store.client import Store
+from tests.support.bridgemq_harness import BridgemqHarness, open_harness
+from tests.support.servers import Server
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "contracts" / "bridgemq.md"
+
+
+@pytest.fixture
+async def harness(store: Store, server: Server) -> AsyncIterator[BridgemqHarness]:
+    with server.connect() as client:
+        async with open_harness(store, client) as harness:
+            yield harness
+
+
+def listed_keys() -> dict[str, str]:
+    """Key -> type, as the tables of the contract's page have them; `{…}` stands for any word."""
+    rows = re.findall(r"^\| `(bridge:[^`]+)` \| (\w+(?: \w+)?)", PAGE.read_text(), re.MULTILINE)
+    types = {"string": "string", "set": "set", "list": "list", "sorted set": "zset", "hash": "hash"}
+    return {key: types.get(kind, kind) for key, kind in rows}
+
+
+async def live_through_everything(harness: BridgemqHarness) -> dict[str, str]:
+    """Do whatever leaves keys behind; every key that was ever seen -> its type."""
+    seen: dict[str, str] = {}
+
+    def look() -> None:
+        for key in harness.keyspace():
+            seen[key.decode()] = harness.client.type(key).decode()
+
+    broker, operator = harness.broker("w1"), harness.operator()
+    rate = {"concurrent": 3, "per_minute": 9}
+    await broker.submit([harness.job("sms", id=name, rate=rate) for name in ("j1", "j2", "j3")])
+    await broker.submit([harness.job(id="later", delay=60_000), harness.job(id="s", cron="* * * * *")])
+    await operator.pause()
+    await operator.keep_events(500)
+    look()
+    await operator.resume()
+    claims = (await broker.turn([], 3)).claims
+    reporter = harness.reporter("w1")
+    await reporter.beat()
+    await reporter.progress(claims[0], 50)
+    await reporter.log(claims[0], "a line")
+    await operator.cancel(["j2"])
+    look()
+    outcomes = [Completed(b"1"), Dead("x"), Retry(500, "y")]
+    await broker.turn([harness.settle(claim, one) for claim, one in zip(claims, outcomes, strict=True)], 0)
+    harness.now = harness.clock() + 61_000
+    leader = Scheduler(
+        harness.binding("w1"), Keys("bridge", "default"), Settings.of(harness.binding("w1").profile)
+    )
+    assert await leader.take() is not None
+    look()
+    return seen
+
+
+async def test_every_key_on_the_wire_is_on_the_contracts_page_and_the_other_way_round(
+    harness: BridgemqHarness,
+):
+    seen, listed = await live_through_everything(harness), listed_keys()
+    patterns = {
+        key: re.compile(re.escape(re.sub(r"\{\w+\}", "WORD", key)).replace("WORD", "[^:]+")) for key in listed
+    }
+    met: dict[str, str] = {}
+    for key, kind in seen.items():
+        # `workers:active` is also what a pattern with a word would match: the plain name wins
+        fitting = [key] if key in listed else [name for name in listed if patterns[name].fullmatch(key)]
+        assert len(fitting) == 1, f"{key} is on the page {len(fitting)} times"
+        assert listed[fitting[0]] == kind, key
+        met[fitting[0]] = kind
+    assert met == listed, "the page lists keys that are never there"

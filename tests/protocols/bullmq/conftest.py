@@ -1,0 +1,53 @@
+"""Queues that Node BullMQ and Corral share, or have one each of, for comparison."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from corral.store.client import Store
+from tests.protocols.bullmq.paired_flows import PairedQueues
+from tests.protocols.bullmq.paired_queue import PairedQueue
+from tests.protocols.bullmq.shared_queue import SharedQueue
+from tests.support.node import Node
+from tests.support.servers import Server
+
+
+@pytest.fixture
+async def paired_queue(
+    node: Node, server: Server, store: Store
+) -> AsyncIterator[Callable[..., Awaitable[PairedQueue]]]:
+    """Make the two sides of one queue; the given habits are those of a Node Worker."""
+    made: list[PairedQueue] = []
+
+    async def make(**habits: Any) -> PairedQueue:
+        made.append(await PairedQueue(node, server, store, **habits).open())
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+@pytest.fixture
+async def paired_queues(
+    node: Node, server: Server, store: Store
+) -> AsyncIterator[Callable[..., Awaitable[PairedQueues]]]:
+    """Make the two sides of several queues; the given habits are those of all their Node Workers."""
+    made: list[PairedQueues] = []
+
+    async def make(*queues: str, **habits: Any) -> PairedQueues:
+        made.append(await PairedQueues(node, server, store, *queues, **habits).open())
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+@pytest.fixture
+async def shared(node: Node, server: Server) -> AsyncIterator[SharedQueue]:
+    """One queue with a Corral app and a Node Queue on it."""
+    place = await SharedQueue(node, server).open()
+    yield place
+    await place.close()

@@ -1,0 +1,182 @@
+"""Workers of the streams protocol come, wait and go, and leave nothing behind."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import redis
+
+from corral.core.job import Claim, Job
+from corral.core.outcome import Completed, Released, Settlement
+from corral.core.ports import Profile, Why
+from corral.errors import SettleError
+from corral.protocols.binding import Binding
+from corral.protocols.streams.broker import FORGET_WORKER_MS, StreamsBroker
+from corral.protocols.streams.reporter import StreamsReporter
+from corral.store.client import Store
+from tests.support.foreign_client_streams import (
+    ForeignGateway,
+    make_old,
+    now_ms,
+    pending,
+)
+from tests.support.servers import Server
+
+MakeBroker = Callable[..., StreamsBroker]
+
+
+@pytest.fixture
+def client(server: Server) -> redis.Redis:
+    return server.connect()
+
+
+@pytest.fixture
+def make(store: Store) -> MakeBroker:
+    def make(name: str = "w1", clock: Callable[[], int] = now_ms, **profile: Any) -> StreamsBroker:
+        return StreamsBroker(Binding(store, "jobs", "", clock, Profile(name=name, **profile)))
+
+    return make
+
+
+async def a_claim(broker: StreamsBroker) -> Claim:
+    await broker.submit([Job(name="chat", data={"n": 1}, queue="jobs")])
+    (claim,) = (await broker.turn([], 1)).claims
+    return claim
+
+
+async def settle(broker: StreamsBroker, claim: Claim, outcome: Any = None) -> SettleError | None:
+    (verdict,) = (await broker.turn([Settlement(claim, outcome or Completed(b"1"), now_ms())], 0)).verdicts
+    return verdict
+
+
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 5) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if answer := await condition():
+            return answer
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not come to pass")
+
+
+# -- consumers ----------------------------------------------------------------------------------------------
+
+
+def consumers(client: redis.Redis) -> list[str]:
+    return sorted(row["name"].decode() for row in client.xinfo_consumers("jobs:stream", "workers"))
+
+
+async def test_a_broker_that_closes_leaves_no_consumer_behind(make, client) -> None:
+    broker = make("w1")
+    claim = await a_claim(broker)
+    await settle(broker, claim)
+    assert consumers(client) == ["w1"]
+    await broker.close()
+    assert consumers(client) == []
+    assert client.keys("jobs:workers") == []
+    assert client.keys("jobs:trip:*") == []
+
+
+async def test_a_broker_that_closes_with_work_in_hand_keeps_its_consumer(make, client) -> None:
+    broker = make("w1", lock_ms=1)
+    claim = await a_claim(broker)
+    await broker.close()
+    assert pending(client) == [(claim.receipt.entry, "w1", 1)]
+    await asyncio.sleep(0.01)
+    assert (await make("w2").recover()).requeued == [claim.job.id]
+
+
+async def test_a_consumer_that_went_silent_is_forgotten_once_it_holds_nothing(make, client) -> None:
+    dead = make("dead", lambda: now_ms() - FORGET_WORKER_MS - 1000)
+    claim = await a_claim(dead)
+    idle = make("idle", lambda: now_ms() - FORGET_WORKER_MS - 1000)
+    await idle.turn([], 1)
+    client.xgroup_createconsumer("jobs:stream", "workers", "stranger")
+    alive = make("alive")
+    await alive.turn([], 1)
+    await alive.recover()
+    assert consumers(client) == ["alive", "dead", "stranger"]
+    make_old(client, claim.receipt.entry)
+    await alive.recover()
+    assert consumers(client) == ["alive", "stranger"]
+    assert list(client.hgetall("jobs:workers")) == [b"alive"]
+
+
+async def test_a_beating_worker_stands_in_the_group_and_goes_when_it_stops(store, client) -> None:
+    reporter = StreamsReporter(Binding(store, "jobs", "", now_ms, Profile(name="w1")))
+    await reporter.beat()
+    await reporter.beat()
+    assert consumers(client) == ["w1"]
+    await reporter.beat(stopping=True)
+    assert consumers(client) == []
+    assert not client.exists("jobs:workers")
+
+
+# -- waiting ------------------------------------------------------------------------------------------------
+
+
+async def test_an_idle_worker_is_woken_by_a_new_job(make, client) -> None:
+    broker = make()
+    rest = (await broker.turn([], 1)).rest
+    waiting = asyncio.create_task(broker.wait(rest))
+    await until(lambda: _is_blocked(client, "corral:streams:w1"))
+    began = time.monotonic()
+    ForeignGateway(client).create("chat", {})
+    await asyncio.wait_for(waiting, 2)
+    assert time.monotonic() - began < 1
+    assert len((await broker.turn([], 1)).claims) == 1
+    await broker.close()
+
+
+async def _is_blocked(client: redis.Redis, name: str) -> bool:
+    return any(row["name"] == name and "b" in row["flags"] for row in client.client_list())
+
+
+async def test_a_job_that_came_between_turn_and_wait_is_not_missed(make, client) -> None:
+    broker = make()
+    claim = await a_claim(broker)
+    rest = (await broker.turn([Settlement(claim, Completed(), now_ms())], 1)).rest
+    assert rest.why is Why.DRAINED
+    ForeignGateway(client).create("chat", {})
+    await asyncio.wait_for(broker.wait(rest), 1)
+    await broker.close()
+
+
+async def test_a_job_put_back_wakes_idle_workers(make, client) -> None:
+    holder, idle = make("holder"), make("idle")
+    claim = await a_claim(holder)
+    waiting = asyncio.create_task(idle.wait((await idle.turn([], 1)).rest))
+    await until(lambda: _is_blocked(client, "corral:streams:idle"))
+    await settle(holder, claim, Released())
+    await asyncio.wait_for(waiting, 2)
+    (again,) = (await idle.turn([], 1)).claims
+    assert again.job.id == claim.job.id
+    await idle.close()
+
+
+async def test_a_wait_that_was_cancelled_can_be_begun_again(make, client) -> None:
+    broker = make("a worker")
+    rest = (await broker.turn([], 1)).rest
+    waiting = asyncio.create_task(broker.wait(rest))
+    await until(lambda: _is_blocked(client, "corral:streams:a_worker"))
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    again = asyncio.create_task(broker.wait(rest))
+    await until(lambda: _is_blocked(client, "corral:streams:a_worker"))
+    ForeignGateway(client).create("chat", {})
+    await asyncio.wait_for(again, 2)
+    await broker.close()
+
+
+async def test_after_a_satisfied_turn_nothing_is_waited_for(make, client) -> None:
+    broker = make()
+    await broker.submit([Job(name="chat", data={}, queue="jobs") for _ in range(2)])
+    rest = (await broker.turn([], 1)).rest
+    assert rest.why is Why.SATISFIED
+    await asyncio.wait_for(broker.wait(rest), 1)
+
+
+async def test_nothing_is_ever_due_for_promotion(make) -> None:
+    assert await make().promote() == 0

@@ -1,0 +1,180 @@
+"""The audit of real protocols: right while all is right, and naming the job when it is not."""
+
+import threading
+from functools import partial
+
+from corral.core.capability import Capability
+from corral.core.job import Keep
+from corral.core.outcome import Completed, Dead, Released, Retry
+from corral.spark.lake.audit.audit import Exit, audit_server, live_events
+from corral.spark.lake.audit.findings import Verdict
+from corral.spark.options import Where
+from tests.spark.harness import SparkHarness
+
+RECORDS = {
+    "bullmq": "bull:{queue}:{id}",
+    "streams": "job:{id}",
+    "bridgemq": "bridge:jobs:{part}:{id}",
+}
+END_EVENTS = {
+    "bullmq": {"event": "completed", "jobId": "{id}", "returnvalue": "null", "prev": "active"},
+    "streams": {"type": "done", "ts": "1", "step": "worker.finish", "data": "{{}}", "job_id": "{id}"},
+    "bridgemq": {"event": "completed", "jobId": "{id}", "queue": "{queue}", "type": "work"},
+}
+
+
+def where(harness: SparkHarness, queue: str | None = None) -> Where:
+    return Where(
+        harness.url, harness.protocol.name, harness.protocol.default_namespace, queue or harness.queue
+    )
+
+
+def delete_record(harness: SparkHarness, job_id: str) -> None:
+    """Take a job's record away, as no part of Corral ever would."""
+    name = RECORDS[harness.protocol.name]
+    parts = ("data", "status", "result") if "{part}" in name else ("",)
+    with harness.server.connect() as client:
+        gone = client.delete(*(name.format(queue=harness.queue, id=job_id, part=part) for part in parts))
+    assert gone >= 1
+
+
+def tell_another_end(harness: SparkHarness, job_id: str) -> None:
+    fields = {
+        name: value.format(id=job_id, queue=harness.queue)
+        for name, value in END_EVENTS[harness.protocol.name].items()
+    }
+    with harness.server.connect() as client:
+        client.xadd(harness.events_key(), fields)
+
+
+def live_a_little(harness: SparkHarness) -> list[str]:
+    """Jobs that completed, died, were removed, retried, delayed, given back, and some that still wait."""
+    ids = harness.add(12)
+    harness.work(most=4, outcome=lambda claim: Completed(b'{"ok":true}'))
+    harness.work(most=2, outcome=lambda claim: Dead("boom"))
+    harness.run(partial(_remove, harness, [ids[0], ids[-1]]))
+    harness.work(most=2, outcome=lambda claim: Released())
+    if Capability.RETRY in harness.protocol.capabilities:
+        harness.work(most=2, outcome=lambda claim: Retry(60_000, "again"))
+        harness.work(most=1, outcome=lambda claim: Retry(0, "at once"))
+    if Capability.DELAY in harness.protocol.capabilities:
+        ids += harness.add(2, delay=60_000)
+    return ids
+
+
+async def _remove(harness: SparkHarness, ids: list[str]) -> None:
+    assert sorted(await harness.protocol.operator(harness.binding()).remove(ids)) == sorted(ids)
+
+
+def test_a_protocol_that_is_right_has_lost_nothing(spark, harness: SparkHarness):
+    ids = live_a_little(harness)
+    found = audit_server(spark, where(harness))
+    assert found.findings == ()
+    assert (found.exit_code, found.jobs) == (Exit.NOTHING_LOST, len(ids))
+    # two of the ended ones are the removed: one that had ended, one that had not
+    assert found.counts == {"ended": 7, "alive": len(ids) - 7}
+    assert found.sentence().startswith("nothing lost")
+
+
+def test_what_is_wrong_is_named(spark, harness: SparkHarness):
+    waiting = harness.add(5)
+    lost = waiting[3]
+    harness.work(most=2)
+    delete_record(harness, lost)
+    done = [event.job_id for event in harness.told() if event.kind == "completed"]
+    tell_another_end(harness, done[0])
+    found = audit_server(spark, where(harness))
+    by_verdict = {one.verdict: one for one in found.findings if one.verdict is not Verdict.ORPHANED}
+    assert {verdict: one.job_id for verdict, one in by_verdict.items()} == {
+        Verdict.LOST: lost,
+        Verdict.DOUBLED: done[0],
+    }
+    # its id is still listed, and nothing is behind it
+    assert [one.job_id for one in found.findings if one.verdict is Verdict.ORPHANED] == [lost]
+    assert found.exit_code == Exit.WRONG
+
+
+def test_trimmed_events_make_it_unprovable(spark, bull: SparkHarness):
+    bull.add(6)
+    bull.work(most=3)
+    gone = bull.trim(2)
+    found = audit_server(spark, where(bull))
+    assert found.exit_code == Exit.UNPROVABLE
+    assert f"{gone} events were trimmed" in str(found.findings[0].detail)
+    assert found.findings[0].job_id is None
+
+
+def test_jobs_that_were_cleaned_away_are_unprovable_and_not_lost(spark, bull: SparkHarness):
+    kept = bull.add(1, delay=3_600_000)
+    swept = bull.add(3)
+    assert sorted(bull.run(lambda: bull.protocol.operator(bull.binding()).clean(0, 0, "wait"))) == sorted(
+        swept
+    )
+    found = audit_server(spark, where(bull))
+    assert found.exit_code == Exit.UNPROVABLE
+    assert sorted(str(one.job_id) for one in found.findings) == sorted(swept)
+    assert all("was cleaned since then" in str(one.detail) for one in found.findings)
+    assert found.counts["alive"] == len(kept)
+
+
+def test_removal_policies_are_right_and_places_are_looked_at(spark, bull: SparkHarness):
+    bull.add(6, keep_completed=Keep(count=0))
+    bull.work(most=4)
+    [twice, unlisted] = [event.job_id for event in bull.told() if event.kind == "added"][4:]
+    with bull.server.connect() as client:
+        client.zadd(f"bull:{bull.queue}:delayed", {twice: 1})
+        client.lrem(f"bull:{bull.queue}:wait", 0, unlisted)
+        client.set(f"bull:{bull.queue}:{twice}:lock", "left behind")
+        client.rpush(f"bull:{bull.queue}:wait", "no-such-job")
+    found = audit_server(spark, where(bull))
+    assert sorted((str(one.verdict), one.job_id) for one in found.findings) == [
+        ("doubled", twice),
+        ("leaked", twice),
+        ("orphaned", unlisted),
+        ("orphaned", "no-such-job"),
+    ]
+    assert found.counts["ended"] == 4
+    told = {one.verdict: one.detail for one in found.findings}
+    assert told[Verdict.DOUBLED] == "is listed in 'delayed' and 'wait' at once"
+
+
+def test_a_counter_that_leaks_is_named_once_for_all_queues(spark, server):
+    with SparkHarness(server, "bridgemq") as harness:
+        harness.add(2)
+        harness.add(2, queue="other")
+        with server.connect() as client:
+            client.set("bridge:ratelimit:concurrent:work", 3)
+        found = audit_server(spark, where(harness, "*"))
+        assert [(one.verdict, one.job_id) for one in found.findings] == [(Verdict.LEAKED, "work")]
+        assert found.counts == {"alive": 4, "leaked": 1}
+
+
+def test_a_queue_that_is_worked_meanwhile_is_right(spark, bull: SparkHarness):
+    bull.add(300, keep_completed=Keep(count=5))
+    stop = threading.Event()
+
+    def churn() -> None:
+        with SparkHarness(bull.server, "bullmq") as other:
+            while not stop.is_set():
+                other.work(most=10, outcome=lambda claim: Released())
+                other.work(most=10)
+                other.add(10, keep_completed=Keep(count=5))
+
+    with bull.server.connect() as client:
+        client.hset(f"bull:{bull.queue}:meta", "opts.maxLenEvents", 1_000_000)
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        found = audit_server(spark, where(bull))
+    finally:
+        stop.set()
+        thread.join()
+    assert found.findings == ()
+    assert found.exit_code == Exit.NOTHING_LOST
+    assert live_events(spark, where(bull)).where("event = 'completed'").count() > 0
+
+
+def test_an_empty_place_has_lost_nothing(spark, bull: SparkHarness):
+    found = audit_server(spark, where(bull, "no-*"))
+    assert (found.exit_code, found.jobs, found.findings) == (Exit.NOTHING_LOST, 0, ())
+    assert found.sentence() == "nothing lost, for there is no job at all"

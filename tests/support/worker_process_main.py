@@ -1,0 +1,81 @@
+"""A real worker in a process of its own; what it does and finds goes to whoever started it."""
+
+import asyncio
+import os
+import time
+from functools import partial
+from multiprocessing import connection, parent_process
+from multiprocessing.connection import Connection
+from threading import Thread
+from typing import Any
+
+from corral import Corral, JobContext
+from corral.store.client import Reconnect
+from corral.telemetry import logs
+from corral.worker import Happening, WorkerEvent
+
+JOB = "tool"
+"""A job name that every protocol knows."""
+
+REPORTED = (Happening.LOST, Happening.UNKNOWN, Happening.AWAY, Happening.BACK)
+
+
+class Report:
+    """What this process says: what happened, and to which job."""
+
+    def __init__(self, sender: Connection) -> None:
+        self._sender = sender
+
+    def say(self, happening: str, job_id: str | None = None) -> None:
+        self._sender.send((happening, job_id))
+
+    def heard(self, event: WorkerEvent) -> None:
+        if event.kind in REPORTED:
+            self.say(event.kind.value, event.claim.job.id if event.claim else None)
+
+
+async def handle(job: JobContext, report: Report) -> Any:
+    """Do for `seconds` what the job's data says, and return its number."""
+    seconds = job.data["seconds"]
+    if job.data.get("is_announced"):
+        report.say("began", job.id)
+    match job.data["how"]:
+        case "nap":
+            await asyncio.sleep(seconds)
+        case "block":
+            time.sleep(seconds)
+        case "spin":
+            end = time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                pass
+    return job.data["number"]
+
+
+async def serve(order: dict[str, Any], report: Report) -> None:
+    """Work until killed."""
+    app = Corral(order["url"], protocol=order["protocol"])
+    app.job(JOB)(partial(handle, report=report))
+    [worker] = app.workers(
+        concurrency=order["concurrency"],
+        name=order["name"],
+        listener=report.heard,
+        reconnect=Reconnect(first_ms=20, most_ms=500),
+        **order["profile"],
+    )
+    await worker.start()
+    report.say("ready")
+    await worker.run()
+
+
+def main(order: dict[str, Any], sender: Connection) -> None:
+    """The whole life of the process."""
+    Thread(target=_go_with_parent, daemon=True).start()
+    logs.configure(level="critical")
+    asyncio.run(serve(order, Report(sender)))
+
+
+def _go_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)

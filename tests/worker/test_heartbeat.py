@@ -1,0 +1,231 @@
+"""Locks are kept whatever handlers do, and their loss is never silent."""
+
+import asyncio
+import time
+
+import pytest
+from structlog.testing import capture_logs
+
+from corral.core.job import JobState
+from corral.core.ports import Profile
+from corral.errors import JobCancelled
+from corral.protocols.bullmq.broker import SCRIPTS
+from corral.worker import Happening
+from tests.support.polling import becomes_true
+from tests.support.proxy import Proxy, runs_script
+from tests.support.worker_harness import AT_ONCE, WorkerHarness
+
+EXTEND = runs_script(SCRIPTS["extend"].sha)
+TURN = runs_script(SCRIPTS["turn"].sha)
+SHORT = Profile(name="w", lock_ms=1000, recover_ms=300)
+"""A lock of a second, and a sweep for abandoned jobs three times in it."""
+
+
+@pytest.fixture
+async def harness(url):
+    harness = WorkerHarness(url)
+    yield harness
+    await harness.close()
+
+
+async def test_a_handler_that_blocks_the_loop_past_its_lock_keeps_it_and_runs_once(harness):
+    runs = []
+
+    @harness.handle("block")
+    async def block(job):
+        runs.append(job.id)
+        time.sleep(3)
+        return "done"
+
+    @harness.handle("other")
+    async def other(job):
+        pass
+
+    ids = await harness.submit("block", 1)
+    # the blocked worker, and one in a thread's loop of its own that looks for abandoned jobs meanwhile
+    rival = asyncio.create_task(asyncio.to_thread(asyncio.run, recover_for(harness, 3.5)))
+    async with harness.worker(profile=SHORT):
+        [job] = await harness.ended(*ids)
+    await rival
+    assert (job.result, job.stalls) == ("done", 0)
+    assert runs == ids
+    assert harness.metric("bullmq_lost_work_total") == 0
+
+
+async def recover_for(harness, seconds):
+    """Sweep for abandoned jobs as another worker would."""
+    async with harness.connections(SHORT)() as connections:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            await connections.broker.recover()
+            await asyncio.sleep(0.3)
+
+
+async def test_two_jobs_that_block_for_four_locks_each_complete_once(harness):
+    runs = []
+
+    @harness.handle("block")
+    async def block(job):
+        runs.append(job.id)
+        time.sleep(2)
+
+    ids = await harness.submit("block", 1, 2, options=AT_ONCE)
+    profile = Profile(name="w", lock_ms=500, recover_ms=200)
+    async with harness.worker(profile=profile), harness.worker(profile=profile):
+        jobs = await harness.ended(*ids, seconds=15)
+    assert [job.state for job in jobs] == [JobState.COMPLETED] * 2
+    assert sorted(runs) == sorted(ids)
+    assert [job.stalls for job in jobs] == [0, 0]
+
+
+async def test_a_renewal_that_fails_is_logged_and_counted_and_the_job_goes_on(server):
+    with Proxy(server.port) as proxy:
+        harness = WorkerHarness(server.url, proxy.url)
+        release = asyncio.Event()
+
+        @harness.handle("work")
+        async def work(job):
+            await release.wait()
+            return "done"
+
+        with capture_logs() as logs:
+            async with harness.worker(profile=Profile(name="w", lock_ms=2000)):
+                [job_id] = await harness.submit("work", {})
+                assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+                proxy.go_away()
+                assert await becomes_true(lambda: harness.metric("bullmq_heartbeat_failure_total") >= 1)
+                proxy.come_back()
+                renewed = proxy.count(EXTEND)
+                assert await becomes_true(lambda: proxy.count(EXTEND) > renewed)
+                release.set()
+                [job] = await harness.ended(job_id)
+        assert job.result == "done"
+        text = f"failed to extend lock for job {job_id}: "
+        line = next(log for log in logs if log["event"].startswith(text))
+        assert (line["log_level"], line["queue"]) == ("error", "work")
+        assert harness.metric("bullmq_heartbeat_total") > harness.metric("bullmq_heartbeat_failure_total")
+        await harness.close()
+
+
+async def test_a_lost_lock_is_told_to_the_handler_and_the_late_outcome_is_refused_and_reported(
+    harness, server
+):
+    release, views = asyncio.Event(), []
+
+    @harness.handle("work")
+    async def work(job):
+        views.append(job)
+        await release.wait()
+
+    with capture_logs() as logs:
+        async with harness.worker(profile=Profile(name="w", lock_ms=1000)):
+            [job_id] = await harness.submit("work", {})
+            assert await becomes_true(lambda: views)
+            with server.connect() as client:
+                client.set(f"bull:work:{job_id}:lock", "someone-else")
+            assert await becomes_true(lambda: views[0].lost)
+            release.set()
+            assert await becomes_true(lambda: harness.told(Happening.LOST))
+    [event] = harness.told(Happening.LOST)
+    assert event.claim.job.id == job_id
+    assert type(event.error).__name__ == "LockStolen"
+    assert harness.metric("bullmq_lost_work_total") == 1
+    assert harness.metric("bullmq_lock_lost_total") == 1
+    assert harness.metric("corral_jobs_total", outcome="completed") == 0
+    assert any(log["event"].startswith("lost work") and log["job"] == job_id for log in logs)
+    assert (await harness.job(job_id)).state is JobState.ACTIVE
+
+
+async def test_after_a_gap_longer_than_the_lock_a_claim_is_renewed_before_it_is_settled(server):
+    with Proxy(server.port) as proxy:
+        harness = WorkerHarness(server.url, proxy.url)
+        begun, release = asyncio.Event(), asyncio.Event()
+
+        @harness.handle("work")
+        async def work(job):
+            begun.set()
+            await release.wait()
+
+        async with harness.worker(profile=Profile(name="w", lock_ms=30_000)):
+            [job_id] = await harness.submit("work", {})
+            await begun.wait()
+            before = len(proxy.commands)
+            harness.offset_ms += 31_000  # the machine slept: only the wall clock saw it
+            release.set()
+            [job] = await harness.ended(job_id)
+        assert job.state is JobState.COMPLETED
+        sent = [c for c in proxy.commands[before:] if EXTEND(c) or TURN(c)]
+        assert EXTEND(sent[0])
+        assert harness.told(Happening.LOST) == []
+        await harness.close()
+
+
+async def test_a_lock_that_went_in_the_gap_is_lost_work_and_its_outcome_is_not_sent(server):
+    with Proxy(server.port) as proxy:
+        harness = WorkerHarness(server.url, proxy.url)
+        begun, release = asyncio.Event(), asyncio.Event()
+
+        @harness.handle("work")
+        async def work(job):
+            begun.set()
+            await release.wait()
+
+        async with harness.worker(profile=Profile(name="w", lock_ms=30_000)):
+            [job_id] = await harness.submit("work", {})
+            await begun.wait()
+            with server.connect() as client:
+                client.delete(f"bull:work:{job_id}:lock")
+            harness.offset_ms += 31_000
+            release.set()
+            assert await becomes_true(lambda: harness.told(Happening.LOST))
+        assert harness.metric("bullmq_lost_work_total") == 1
+        await harness.close()
+
+
+async def test_a_cancelled_job_is_told_and_may_end_itself(harness):
+    begun = asyncio.Event()
+
+    @harness.handle("work")
+    async def work(job):
+        begun.set()
+        await job.wait_cancelled()
+        assert job.cancelled
+        raise JobCancelled
+
+    async with harness.worker(profile=Profile(name="w", lock_ms=1000)):
+        [job_id] = await harness.submit("work", {}, options=AT_ONCE)
+        await begun.wait()
+        assert await harness.operator.cancel([job_id]) == [job_id]
+        [job] = await harness.ended(job_id)
+    assert (job.state, job.reason) == (JobState.DEAD, "cancelled")
+
+
+async def test_a_cancelled_job_in_a_thread_is_told_even_while_the_loop_is_blocked(harness):
+    told = []
+
+    @harness.handle("work")
+    def work(job):
+        told.append(job.wait_cancelled(8))
+
+    @harness.handle("block")
+    async def block(job):
+        deadline = time.monotonic() + 5
+        while not job.cancelled and time.monotonic() < deadline:
+            time.sleep(0.01)
+        told.append(job.cancelled)
+
+    canceller = asyncio.create_task(asyncio.to_thread(asyncio.run, cancel_when_active(harness.worker_url, 2)))
+    ids = await harness.submit("work", 1) + await harness.submit("block", 2)
+    async with harness.worker(profile=Profile(name="w", lock_ms=1000)):
+        await harness.ended(*ids)
+    await canceller
+    assert told == [True, True]
+
+
+async def cancel_when_active(url, count):
+    """Cancel from another loop: the worker's own is blocked."""
+    harness = WorkerHarness(url)
+    while len(active := await harness.inspector.jobs(JobState.ACTIVE)) < count:
+        await asyncio.sleep(0.01)
+    await harness.operator.cancel([job.id for job in active])
+    await harness.close()

@@ -1,0 +1,235 @@
+"""A worker ends without losing anything: gracefully on the first word, at once on the second."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from corral.core.job import JobState
+from corral.core.ports import Profile
+from corral.worker import Happening
+from tests.support.polling import becomes_true
+from tests.support.proxy import Proxy
+from tests.support.worker_harness import ONCE, WorkerHarness
+
+
+@pytest.fixture
+async def harness(url):
+    harness = WorkerHarness(url)
+    yield harness
+    await harness.close()
+
+
+async def test_running_jobs_end_and_the_stop_with_them_and_no_more_are_claimed(harness):
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    @harness.handle("work")
+    async def work(job):
+        begun.set()
+        await release.wait()
+        return "done"
+
+    async with harness.worker(concurrency=1) as worker:
+        first, second = await harness.submit("work", 1, 2)
+        await begun.wait()
+        stopping = asyncio.create_task(worker.stop(grace=3600))
+        await asyncio.sleep(0.1)
+        assert not stopping.done()
+        release.set()
+        await asyncio.wait_for(stopping, 10)
+    done, left = await harness.job(first), await harness.job(second)
+    assert (done.state, done.result) == (JobState.COMPLETED, "done")
+    assert (left.state, left.attempt) == (JobState.WAITING, 0)
+
+
+async def test_what_does_not_end_in_time_is_cancelled_and_given_back_without_an_attempt_spent(harness):
+    ends = []
+
+    @harness.handle("work")
+    async def work(job):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ends.append(job.cancelled)
+            raise
+
+    async with harness.worker() as worker:
+        [job_id] = await harness.submit("work", {})
+        assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+        await worker.stop(grace=0.1)
+    job = await harness.job(job_id)
+    assert (job.state, job.attempt) == (JobState.WAITING, 0)
+    assert ends == [True]
+    assert harness.metric("corral_jobs_total", outcome="released") == 1
+
+
+async def test_what_was_claimed_and_has_not_started_is_given_back(harness):
+    started = []
+
+    @harness.handle("work")
+    async def work(job):
+        started.append(job.id)
+        if len(started) == 1:
+            # while this blocks the loop the others wait for it, claimed
+            stopping.append(asyncio.create_task(worker.stop(grace=5)))
+            time.sleep(0.05)
+
+    stopping = []
+    ids = await harness.submit("work", *range(5))
+    async with harness.worker(concurrency=5) as worker:
+        assert await becomes_true(lambda: stopping)
+        await stopping[0]
+    jobs = [await harness.job(job_id) for job_id in ids]
+    given_back = [job for job in jobs if job.id not in started]
+    assert given_back
+    assert {(job.state, job.attempt) for job in given_back} == {(JobState.WAITING, 0)}
+    assert all(job.state is JobState.COMPLETED for job in jobs if job.id in started)
+
+
+async def test_given_back_jobs_keep_their_place_at_the_head_of_the_queue(harness):
+    order = []
+
+    @harness.handle("work")
+    async def work(job):
+        order.append(job.data)
+        if len(order) <= 1:
+            await asyncio.sleep(60)
+
+    ids = await harness.submit("work", 1, 2, 3)
+    async with harness.worker(concurrency=1) as worker:
+        assert await becomes_true(lambda: order)
+        await worker.stop(grace=0)
+    async with harness.worker(concurrency=1):
+        await harness.ended(*ids)
+    assert order == [1, 1, 2, 3]
+
+
+async def test_a_second_word_ends_the_grace(harness):
+    @harness.handle("work")
+    async def work(job):
+        await asyncio.sleep(60)
+
+    async with harness.worker() as worker:
+        [job_id] = await harness.submit("work", {})
+        assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+        stopping = asyncio.create_task(worker.stop(grace=60))
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        worker.kill()
+        await stopping
+    assert time.monotonic() - began < 3
+    assert (await harness.job(job_id)).state is JobState.WAITING
+
+
+async def test_a_handler_that_will_not_be_cancelled_is_given_back_all_the_same(harness):
+    release = asyncio.Event()
+
+    @harness.handle("stubborn")
+    async def stubborn(job):
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with harness.worker() as worker:
+        [job_id] = await harness.submit("stubborn", {})
+        assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+        await worker.stop(grace=0)
+        release.set()
+    assert (await harness.job(job_id)).state is JobState.WAITING
+    assert harness.metric("corral_jobs_total", outcome="completed") == 0
+
+
+async def test_a_thread_that_runs_on_is_told_and_its_job_given_back(harness):
+    release, told = threading.Event(), []
+
+    @harness.handle("work")
+    def work(job):
+        told.append(job.wait_cancelled(10))
+        release.wait(10)
+
+    async with harness.worker() as worker:
+        [job_id] = await harness.submit("work", {})
+        assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+        await worker.stop(grace=0)
+    assert (await harness.job(job_id)).state is JobState.WAITING
+    release.set()
+    assert told == [True]
+
+
+async def test_a_cancelled_run_gives_its_jobs_back(harness):
+    @harness.handle("work")
+    async def work(job):
+        await asyncio.sleep(60)
+
+    worker = harness.new_worker()
+    running = asyncio.create_task(worker.run())
+    [job_id] = await harness.submit("work", {})
+    assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (await harness.job(job_id)).state is JobState.WAITING
+
+
+async def test_stopping_while_the_server_is_away_ends_in_seconds_and_says_what_is_left(server):
+    with Proxy(server.port) as proxy:
+        harness = WorkerHarness(server.url, proxy.url)
+
+        @harness.handle("work")
+        async def work(job):
+            await asyncio.sleep(60)
+
+        worker = harness.new_worker()
+        await worker.start()
+        [job_id] = await harness.submit("work", {})
+        assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+        proxy.go_away()
+        began = time.monotonic()
+        await worker.stop(grace=0)
+        assert time.monotonic() - began < 8
+        assert [event.claim.job.id for event in harness.told(Happening.UNKNOWN)] == [job_id]
+        # its lock is still there, and will run out
+        assert (await harness.job(job_id)).state is JobState.ACTIVE
+        await harness.close()
+
+
+async def test_what_a_dead_worker_left_is_recovered_and_counted(harness, server):
+    @harness.handle("work")
+    async def work(job):
+        return job.job.stalls
+
+    [job_id] = await harness.submit("work", {}, options=ONCE)
+    async with harness.connections(Profile(name="dead", lock_ms=100))() as connections:
+        [claim] = (await connections.broker.turn([], 1)).claims
+    assert claim.job.id == job_id
+    async with harness.worker(profile=Profile(name="w", recover_ms=200)):
+        [job] = await harness.ended(job_id)
+        assert await becomes_true(lambda: harness.metric("bullmq_stalled_jobs_detected_total") == 1)
+    assert (job.state, job.result, job.attempt) == (JobState.COMPLETED, 1, 1)
+
+
+async def test_a_worker_cannot_be_started_twice(harness):
+    async with harness.worker() as worker:
+        with pytest.raises(ValueError, match="was started before"):
+            await worker.start()
+
+
+async def test_stopping_a_worker_that_never_started_is_nothing(harness):
+    worker = harness.new_worker()
+    worker.kill()
+    await worker.stop()
+
+
+async def test_threads_and_connections_are_gone_after_a_stop(harness, server):
+    @harness.handle("work")
+    async def work(job):
+        pass
+
+    async with harness.worker():
+        await harness.ended(*await harness.submit("work", {}))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("corral-heartbeat")]
+    with server.connect() as client:
+        assert not [line for line in client.client_list() if line["name"].startswith("bull:")]
