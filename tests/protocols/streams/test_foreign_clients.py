@@ -93,13 +93,13 @@ async def test_our_failure_is_an_error_to_the_stranger(broker, client) -> None:
     assert gateway.read(job_id)["error"]["message"] == "model not loaded"
 
 
-async def test_our_job_is_worked_by_the_stranger_and_read_by_us(broker, place, client) -> None:
+async def test_our_job_is_worked_by_the_stranger_and_read_by_us(broker, binding, client) -> None:
     (job_id,) = await broker.submit(jobs(1))
     assert ForeignWorker(client).work(double) == [job_id]
-    job = await StreamsInspector(place).job(job_id)
+    job = await StreamsInspector(binding).job(job_id)
     assert job is not None
     assert (job.state, job.result, job.reason) == (JobState.COMPLETED, {"twice": 0}, None)
-    kinds = [event.kind for event in await StreamsEventLog(place).job_events(job_id)]
+    kinds = [event.kind for event in await StreamsEventLog(binding).job_events(job_id)]
     assert kinds == ["added", "active", "completed"]
     assert [event["type"] for event in ForeignGateway(client).tail(job_id)] == ["queued", "running", "done"]
 
@@ -119,24 +119,24 @@ async def test_both_work_one_queue_and_each_job_ends_once(broker, client) -> Non
     assert pending(client) == []
 
 
-async def test_the_backlog_does_not_count_what_strangers_only_acknowledged(broker, place, client) -> None:
+async def test_the_backlog_does_not_count_what_strangers_only_acknowledged(broker, binding, client) -> None:
     await broker.submit(jobs(10))
     stranger = ForeignWorker(client)
     stranger.work(double, 4)
     stranger.take(1)
     assert client.xlen("jobs:stream") == 10
-    counts = await StreamsInspector(place).counts()
+    counts = await StreamsInspector(binding).counts()
     assert counts == {JobState.WAITING: 5, JobState.ACTIVE: 1}
 
 
-async def test_the_backlog_is_counted_where_the_server_cannot_tell_it(broker, place, client) -> None:
+async def test_the_backlog_is_counted_where_the_server_cannot_tell_it(broker, binding, client) -> None:
     ids = await broker.submit(jobs(5000))
     await broker.turn([], 10)
     (undelivered,) = client.xrevrange("jobs:stream", count=1)
     client.xdel("jobs:stream", undelivered[0])
     assert client.xinfo_groups("jobs:stream")[0]["lag"] is None
-    assert await StreamsInspector(place).counts() == {JobState.WAITING: 4989, JobState.ACTIVE: 10}
-    assert [job.id for job in await StreamsInspector(place).jobs(JobState.WAITING, 2, 3)] == ids[12:15]
+    assert await StreamsInspector(binding).counts() == {JobState.WAITING: 4989, JobState.ACTIVE: 10}
+    assert [job.id for job in await StreamsInspector(binding).jobs(JobState.WAITING, 2, 3)] == ids[12:15]
 
 
 async def test_a_dead_strangers_job_is_worked_by_us(broker, client) -> None:
@@ -193,10 +193,10 @@ async def test_a_slow_stranger_that_finishes_after_we_took_its_job_back_ends_it(
     assert ForeignGateway(client).read(job_id)["result"] == "late, but first"
 
 
-async def test_a_job_we_cancel_ends_the_strangers_tail(broker, place, client) -> None:
+async def test_a_job_we_cancel_ends_the_strangers_tail(broker, binding, client) -> None:
     gateway = ForeignGateway(client)
     job_id = gateway.create("tool", {"n": 1})
-    assert await StreamsOperator(place).cancel([job_id]) == [job_id]
+    assert await StreamsOperator(binding).cancel([job_id]) == [job_id]
     assert [event["type"] for event in gateway.tail(job_id)] == ["queued", "canceled"]
     assert gateway.read(job_id)["status"] == "canceled"
     assert (await broker.turn([], 1)).claims == []
