@@ -57,8 +57,8 @@ class OnceStore(Store):
 
 @cache
 def once(script: Script) -> Script:
-    """The verb, run only where a ledger knows none of its rows (lua/once.lua)."""
-    around = (files("corral.store") / "lua" / "once.lua").read_text()
+    """The verb, run only where a ledger knows none of its rows (lua/ledger.lua)."""
+    around = (files("corral.store") / "lua" / "ledger.lua").read_text()
     before, place, after = around.partition(_PLACE)
-    assert place, "once.lua has lost its place for the verb"
+    assert place, "ledger.lua has lost its place for the verb"
     return Script(f"{script.name}_once", f"{before}{script.text}\n{after}")

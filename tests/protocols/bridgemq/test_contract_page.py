@@ -14,7 +14,7 @@ from corral.store.client import Store
 from tests.support.bridgemq_harness import BridgemqHarness, open_harness
 from tests.support.servers import Server
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "contracts" / "bridgemq.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "protocols" / "bridgemq.md"
 
 
 @pytest.fixture
