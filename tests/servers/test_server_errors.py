@@ -10,7 +10,6 @@ import pytest
 from redis import exceptions as redis_errors
 
 from corral.errors import (
-    Away,
     Busy,
     ClusterMoving,
     CorralError,
@@ -23,7 +22,6 @@ from corral.errors import (
     Unblocked,
 )
 from corral.store.client import Store
-from corral.store.faults import Elsewhere, UnknownScript, Unreached, fault_of_error, fault_of_text
 from corral.store.scripts import Script
 from tests.support.cluster import cluster_of
 from tests.support.servers import Server, free_port, start_valkey
@@ -257,50 +255,6 @@ async def test_a_cluster_that_is_down_says_so() -> None:
     finally:
         await store.close()
         server.stop()
-
-
-@pytest.mark.parametrize(
-    ("said", "fault"),
-    [
-        ("LOADING Redis is loading the dataset in memory", Loading),
-        ("READONLY You can't write against a read only replica.", ReadOnly),
-        ("MISCONF Redis is configured to save RDB snapshots, but cannot", Misconfigured),
-        ("OOM command not allowed when used memory > 'maxmemory'.", OutOfMemory),
-        ("UNBLOCKED client unblocked via CLIENT UNBLOCK", Unblocked),
-        ("NOSCRIPT No matching script. Please use EVAL.", StoreRefused),
-        ("MOVED 3999 127.0.0.1:6381", ClusterMoving),
-        ("ASK 3999 127.0.0.1:6381", ClusterMoving),
-        ("TRYAGAIN Multiple keys request during rehashing of slot", ClusterMoving),
-        ("CLUSTERDOWN The cluster is down", ClusterMoving),
-        ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", Busy),
-        ("BUSYGROUP Consumer Group name already exists", StoreRefused),
-        ("ERR max number of clients reached", Away),
-        ("NOAUTH Authentication required.", StoreRefused),
-        # as servers before Redis 7 wrap what was said inside a script
-        ("ERR Error running script (call to f_1f8f4c): @user_script:1: @user_script: 1: "
-         "-OOM command not allowed when used memory > 'maxmemory'.", OutOfMemory),
-        ("ERR Error running script (call to f_1f8f4c): @user_script:1: @user_script: 1: "
-         "-READONLY You can't write against a read only replica.", ReadOnly),
-    ],
-)  # fmt: skip
-def test_each_word_a_server_may_say_has_its_error(said: str, fault: type[StoreFault]) -> None:
-    found = fault_of_text(said, "redis://db")
-    assert isinstance(found, fault)
-    assert type(found) in (fault, UnknownScript, Elsewhere)
-    assert str(found).startswith("redis://db: ")
-
-
-@pytest.mark.parametrize(
-    "lost",
-    [ConnectionResetError(104, "Connection reset by peer"), BrokenPipeError(32, "broken"), TimeoutError()],
-    ids=lambda error: type(error).__name__,
-)
-def test_a_connection_that_cannot_be_made_is_away(lost: Exception) -> None:
-    found = fault_of_error(lost, "redis://db")
-    assert type(found) is Unreached
-    assert isinstance(found, Away)
-    assert isinstance(found, ConnectionError)
-    assert str(found) != "redis://db: "
 
 
 async def test_nobody_above_sees_an_error_of_the_client_library() -> None:

@@ -1,4 +1,4 @@
-"""The store: addresses, the first contact, scripts that are known or not, and when to dial again."""
+"""The store on a real server: replies, scripts, blocking connections, the first contact."""
 
 import asyncio
 import shutil
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from corral.errors import Away, InvalidOptions, StoreRefused, Unblocked
-from corral.store.client import Reconnect, Store, first_contact, without_password
-from corral.store.scripts import Script, Scripts
+from corral.errors import Away, StoreRefused, Unblocked
+from corral.store.client import Store, first_contact
+from corral.store.scripts import Script
 from tests.support.polling import becomes_true
 from tests.support.servers import Server, free_port, start_valkey
 
@@ -64,20 +64,6 @@ async def test_a_script_is_sent_by_its_hash_once_known(store: Store, server: Ser
         calls = client.info("commandstats")
     assert calls["cmdstat_evalsha"]["calls"] == 1
     assert "cmdstat_eval" not in calls
-
-
-def test_the_parts_a_script_uses_are_put_in_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "a_folder_of_tests"
-    (folder / "lua" / "parts").mkdir(parents=True)
-    (folder / "__init__.py").touch()
-    (folder / "lua" / "verb.lua").write_text("-- use one\n-- use two\nreturn one() + two()\n")
-    (folder / "lua" / "parts" / "one.lua").write_text("local function one() return 1 end\n")
-    (folder / "lua" / "parts" / "two.lua").write_text("-- use one\nlocal function two() return one() end\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    script = Scripts("a_folder_of_tests")["verb"]
-    assert script.text.count("local function one") == 1
-    found = [script.text.index(part) for part in ("function one", "function two", "return one() +")]
-    assert found == sorted(found)
 
 
 async def test_a_lost_answer_is_not_asked_for_again() -> None:
@@ -256,60 +242,3 @@ async def test_a_wrong_password_is_refused_not_awaited(server: Server, store: St
     assert "wrong@" not in str(caught.value)
     await stranger.close()
     await store.call("ACL", "DELUSER", "me")
-
-
-@pytest.mark.parametrize(
-    ("address", "complaint"),
-    [
-        ("http://127.0.0.1:6379", "schemes"),
-        ("127.0.0.1:6379", "schemes"),
-        ("", "schemes"),
-        ("redis://127.0.0.1/mail", "'mail' is not the number of a database"),
-        ("redis://127.0.0.1:99999", "Port out of range"),
-        ("redis://127.0.0.1:port", "Port could not be cast"),
-        ("redis://[::1", "Invalid IPv6 URL"),
-        ("redis://127.0.0.1?colour=blue", "unexpected keyword argument 'colour'"),
-        ("redis://127.0.0.1?socket_timeout=soon", "Invalid value for 'socket_timeout'"),
-        ("unix://", "it has no path"),
-    ],
-)
-def test_a_wrong_address_is_refused_by_name(address: str, complaint: str) -> None:
-    with pytest.raises(InvalidOptions) as caught:
-        Store(address)
-    assert complaint in str(caught.value)
-    assert "write redis://host:6379/0" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("address", "shown"),
-    [
-        ("redis://127.0.0.1:6379", "redis://127.0.0.1:6379"),
-        ("redis://:secret@db", "redis://:***@db"),
-        ("rediss://me:se%40cret@db:1/2?ssl_cert_reqs=none", "rediss://me:***@db:1/2?ssl_cert_reqs=none"),
-        ("unix:///run/a%20b.sock", "unix:///run/a%20b.sock"),
-        ("unix:///run/s?password=secret&db=1", "unix:/run/s?password=***&db=1"),
-        ("redis://:secret@[", "redis://…"),
-    ],
-)
-def test_passwords_are_never_shown(address: str, shown: str) -> None:
-    assert without_password(address) == shown
-
-
-@pytest.mark.parametrize(
-    ("attempt", "seconds"),
-    [(1, 0.1), (2, 0.2), (3, 0.4), (4, 0.8), (5, 1.6), (9, 25.6), (10, 30.0), (11, 30.0), (10_000, 30.0)],
-)
-def test_dialling_again_waits_twice_as_long_each_time_up_to_half_a_minute(
-    attempt: int, seconds: float
-) -> None:
-    waits = [Reconnect().delay(attempt - 1) for _ in range(500)]
-    assert min(waits) >= seconds * 0.8
-    assert max(waits) <= seconds * 1.2
-    # ±20 % is used, so that many workers do not dial at one moment
-    assert max(waits) - min(waits) > seconds * 0.3
-
-
-def test_dialling_again_has_no_end_unless_one_is_given() -> None:
-    assert Reconnect().max_tries is None
-    assert Reconnect(max_tries=3).max_tries == 3
-    assert Reconnect(first_ms=10, most_ms=20).delay(50) <= 0.024

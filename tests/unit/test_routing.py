@@ -1,17 +1,13 @@
-"""Which worker fits which target: the rule, its table in the docs, and the same rule inside the server."""
+"""Which worker fits which target: the rule in Python and its table in the docs."""
 
 import json
-import re
-from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from corral.core.routing import (
-    CRITERIA,
     Identity,
     Target,
     check_identity,
@@ -21,32 +17,7 @@ from corral.core.routing import (
     write_target,
 )
 from corral.errors import InvalidOptions
-from corral.store.scripts import Script, _expand
-from tests.support.servers import Server
-
-ROOT = Path(__file__).resolve().parents[2]
-ROW = re.compile(
-    r"^\| `(?P<target>.+?)` \| `(?P<worker>\{.+?\})` \| (?P<answer>yes|no|cannot be read) \|$", re.MULTILINE
-)
-TABLE = [
-    (json.loads(row["target"]), json.loads(row["worker"]), {"yes": True, "no": False}.get(row["answer"]))
-    for row in ROW.finditer((ROOT / "docs/reference/routing.md").read_text())
-]
-
-WORDS = st.sampled_from(["gpu", "cuda", "sms", "node", "python", "eu", "us-east", "", "ü"])
-LISTS = st.lists(WORDS, max_size=3)
-
-
-def identity(worker: dict[str, Any]) -> Identity:
-    return check_identity(worker["server"], *(worker.get(part, []) for part in CRITERIA))
-
-
-def judged(target: Any, worker: dict[str, Any]) -> bool | None:
-    """True, False, or None where the target cannot be read."""
-    try:
-        return fits(identity(worker), read_target(target))
-    except InvalidOptions:
-        return None
+from tests.support.routing import LISTS, TABLE, WORDS, judged
 
 
 def test_the_table_in_the_docs_is_there():
@@ -110,62 +81,6 @@ def test_a_target_comes_back_from_the_wire_as_it_went(target: Target):
         assert back == target
     else:
         assert back == Target()
-
-
-# -- the same rule in the server --------------------------------------------------------------------------
-
-
-def matcher() -> Script:
-    """A script around the very part that the verbs of the protocol use."""
-    folder = ROOT / "src/corral/protocols/bridgemq/lua"
-    text = """
-    -- use matching
-    local worker = cjson.decode(ARGV[2])
-    local answer = fits(cjson.decode(ARGV[1]).target, {
-      server = worker.server, stack = owned(worker.stack or {}),
-      capabilities = owned(worker.capabilities or {}), region = owned(worker.region or {})})
-    if answer == nil then return "cannot be read" end
-    return answer and "yes" or "no"
-    """
-    return Script("matcher", _expand(text.replace("    --", "--"), folder, set()))
-
-
-def in_the_server(server: Server, target: Any, worker: dict[str, Any]) -> bool | None:
-    with server.connect() as client:
-        answer = client.eval(matcher().text, 0, json.dumps({"target": target}), json.dumps(worker))
-    return {b"yes": True, b"no": False}.get(answer)
-
-
-@pytest.mark.parametrize(("target", "worker", "answer"), TABLE)
-def test_the_server_keeps_to_the_table_in_the_docs(server: Server, target, worker, answer):
-    assert in_the_server(server, target, worker) is answer
-
-
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 2) | WORDS,
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=2),
-    max_leaves=4,
-)
-odd_targets = anything | st.fixed_dictionaries(
-    {},
-    optional={
-        "server": anything,
-        "stack": LISTS | anything,
-        "capabilities": LISTS | anything,
-        "region": LISTS | anything,
-        "mode": st.sampled_from(["all", "any"]) | anything,
-        "zone": anything,
-    },
-)
-wire_workers = st.fixed_dictionaries(
-    {"server": st.sampled_from(["w1", "gpu"]), "stack": LISTS, "capabilities": LISTS, "region": LISTS}
-)
-
-
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(target=odd_targets, worker=wire_workers)
-def test_the_server_agrees_with_the_rule_on_every_target(server: Server, target, worker):
-    assert in_the_server(server, target, worker) is judged(target, worker)
 
 
 # -- what producers and workers may say -------------------------------------------------------------------
