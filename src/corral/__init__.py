@@ -1,22 +1,22 @@
 """Corral: a job system on Redis for Python. One job model, one worker runtime, three wire contracts."""
 
 from corral.app import Corral
-from corral.core.capability import Capability
 from corral.core.event import EventKind, JobEvent
 from corral.core.job import Backoff, Job, JobOptions, JobState, Keep
+from corral.core.options import Capability
 from corral.errors import (
-    Away,
     CorralError,
-    GiveBack,
     InvalidName,
     InvalidOptions,
     InvalidPayload,
     JobCancelled,
     JobTimeout,
     Postpone,
+    RedisConnectionError,
+    RedisError,
     Refused,
+    Release,
     SettleError,
-    StoreFault,
     Transient,
     Unrecoverable,
     Unsupported,
@@ -29,13 +29,11 @@ from corral.worker import JobContext, Worker
 __version__ = "0.1.0"
 
 __all__ = [
-    "Away",
     "Backoff",
     "Capability",
     "Corral",
     "CorralError",
     "EventKind",
-    "GiveBack",
     "InvalidName",
     "InvalidOptions",
     "InvalidPayload",
@@ -50,10 +48,12 @@ __all__ = [
     "Keep",
     "Postpone",
     "Queue",
+    "RedisConnectionError",
+    "RedisError",
     "Refused",
+    "Release",
     "ScheduledJob",
     "SettleError",
-    "StoreFault",
     "Transient",
     "Unrecoverable",
     "Unsupported",

@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from corral.core.capability import Capability
 from corral.core.failure import classifier
 from corral.core.gauge import Gauge
+from corral.core.options import Capability
 from corral.core.outcome import BackoffRule, RetryPolicy
 from corral.core.ports import Broker, Profile
 from corral.errors import InvalidName, InvalidOptions
@@ -31,7 +31,7 @@ from corral.store.address import is_cluster
 from corral.store.client import Reconnect, Store, first_contact
 from corral.store.embedded import Embedded
 from corral.store.slots import has_tag
-from corral.sync import Door, StoreOfTheLoop
+from corral.sync import PerLoopStore, SyncRunner
 from corral.telemetry.metrics import Metrics
 from corral.worker import Connections, Listener, Registry, Worker, default_name
 from corral.worker.worker import wall_clock
@@ -90,7 +90,7 @@ class Corral:
         )
         self.clock = clock
         self.metrics = metrics or Metrics()
-        self.sync = Door()
+        self.sync = SyncRunner()
 
     # -- for producers ----------------------------------------------------------------------------------
 
@@ -319,7 +319,7 @@ class Corral:
 
     def binding(self, queue: Queue) -> Binding:
         """Where a queue's ports are, whichever event loop calls them."""
-        return Binding(StoreOfTheLoop(self.store), queue.name, self.namespace(queue.protocol), self.clock)
+        return Binding(PerLoopStore(self.store), queue.name, self.namespace(queue.protocol), self.clock)
 
     def broker(self, queue: Queue) -> Broker:
         """The broker that producers of this event loop share."""

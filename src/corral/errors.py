@@ -1,58 +1,67 @@
 """The error tree.
 
 CorralError
-├── Refused                     what was asked cannot be done; nothing was written
+├── Refused                     a request that cannot be carried out; nothing was written
 │   ├── InvalidName             a queue name or job id outside the grammar
 │   ├── InvalidOptions          an option outside its limits
-│   ├── InvalidPayload          data that JSON cannot carry
-│   │   └── PayloadTooLarge     more of it than a job may carry
-│   ├── IdempotencyConflict     the idempotency key stands for another request already
-│   │   └── IdempotencyPending  … or for one whose job is not there yet
-│   ├── ParentMissing           a child was given a parent that is not there
-│   ├── ParentTaken             the job has another parent, and that is there
-│   ├── SchedulerJob            the job is its scheduler's next, and goes with it only
-│   ├── SchedulerBusy           the scheduler's next job is there already, and cannot be replaced
-│   ├── WrongState              the job is not in the state this needs
+│   ├── InvalidPayload          data that JSON cannot represent
+│   │   └── PayloadTooLarge     data and options over the size limit of a job
+│   ├── IdempotencyConflict     the idempotency key belongs to another request
+│   │   └── IdempotencyPending  the request with this idempotency key is still in progress
+│   ├── ParentMissing           the parent of a child job does not exist
+│   ├── ParentTaken             the job already has another parent
+│   ├── JobBelongsToScheduler   the job is the next run of a job scheduler and cannot be removed by itself
+│   ├── SchedulerBusy           the scheduler's next job already exists and cannot be replaced
+│   ├── WrongState              the job's state does not allow the operation
 │   ├── QueueInUse              the queue has active jobs, or is not paused
-│   ├── Unsupported             this protocol cannot do what was asked
-│   └── UnknownProtocol             no such protocol
-├── SettleError                 one settlement was not applied; its neighbours were
-│   ├── JobMissing              the job is gone
+│   ├── Unsupported             the protocol has no such feature
+│   └── UnknownProtocol         no protocol of that name
+├── SettleError                 one settlement was not applied; the others of its batch were
+│   ├── JobMissing              the job does not exist any more
 │   ├── LockMissing             the lock has expired
 │   ├── LockStolen              another attempt holds the lock
 │   ├── NotActive               the job is not active any more
 │   ├── PendingChildren         children have not finished
 │   ├── FailedChildren          children have failed
-│   ├── NoPendingChildren       there is no child to wait for: the job can go on
-│   └── SettleFault             the server refused this one settlement
-├── StoreFault                  the server cannot serve just now; a worker waits and goes on
-│   ├── Away                    no connection, or it broke before the answer came
-│   ├── Loading  ReadOnly  OutOfMemory  Misconfigured  Unblocked  Busy  ClusterMoving
-│   └── StoreRefused            the server says no, and will again (access, wrong type, bad script)
-├── NoServer                    the embedded server cannot be had here
-└── HandlerError                raised in handlers to say how the attempt ended
-    ├── Unrecoverable           do not try again
-    ├── Transient               try again, whatever the table says
-    ├── Postpone                not now: again after a delay, no attempt spent
-    ├── GiveBack                not me: back to the queue, no attempt spent
-    ├── WaitForChildren         not yet: again when the job's children have ended, no attempt spent
-    ├── JobTimeout              the attempt took longer than its handler allows
+│   ├── NoPendingChildren       no child is left to wait for, so the job can continue
+│   └── SettlementFailed        the server reported an error for this settlement alone
+├── RedisError                  Redis cannot serve a command at the moment; a worker waits and tries again
+│   ├── RedisConnectionError    no connection, or it was lost before the reply (also a ConnectionError)
+│   ├── RedisLoadingError       LOADING: the data set is being read from disk
+│   ├── RedisReadOnlyError      READONLY: a replica, while a failover is under way
+│   ├── RedisOutOfMemoryError   OOM: maxmemory is reached
+│   ├── RedisPersistenceError   MISCONF, NOREPLICAS: writes cannot be persisted or replicated
+│   ├── RedisUnblockedError     UNBLOCKED: a blocking command was ended by the server
+│   ├── RedisBusyError          BUSY: a script is running
+│   ├── RedisClusterError       TRYAGAIN, CLUSTERDOWN: a slot is moving or not served
+│   └── RedisResponseError      any other error reply; the same command would fail again
+├── EmbeddedServerError         the embedded server cannot be started or used (also a RuntimeError)
+└── HandlerError                raised by handlers to say how the attempt ended
+    ├── Unrecoverable           fail without another attempt
+    ├── Transient               retry, whatever the classification says
+    ├── Postpone                run again after a delay; no attempt spent
+    ├── Release                 back to the queue for any worker; no attempt spent
+    ├── WaitForChildren         run again when the job's children have finished; no attempt spent
+    ├── JobTimeout              the attempt took longer than the handler's timeout
     ├── JobCancelled            the job was cancelled while it ran
-    └── ProcessDied             the process that ran the handler is gone
+    └── ProcessDied             the process that ran the handler ended unexpectedly
 
-CorralWarning (a UserWarning)   allowed, but likely to hurt
+CorralWarning (a UserWarning)   allowed, but likely to cause trouble
 """
+
+from reprlib import Repr
+from typing import Any
 
 
 class CorralError(Exception):
-    """Anything Corral raises on purpose."""
+    """Base class of the errors Corral raises."""
 
 
 class Refused(CorralError, ValueError):
-    """What was asked cannot be done; nothing was written."""
+    """A request that cannot be carried out; nothing was written."""
 
     position: int | None = None
-    """Which of many jobs it is about, counted from 0."""
+    """The index of the job it is about, where several were given."""
 
 
 class InvalidName(Refused):
@@ -64,39 +73,39 @@ class InvalidOptions(Refused):
 
 
 class InvalidPayload(Refused):
-    """Data that JSON cannot carry."""
+    """Data that JSON cannot represent."""
 
 
 class PayloadTooLarge(InvalidPayload):
-    """More of it than a job may carry."""
+    """Data and options over the size limit of a job."""
 
 
 class IdempotencyConflict(Refused):
-    """The idempotency key stands for another request already."""
+    """The idempotency key belongs to another request."""
 
 
 class IdempotencyPending(IdempotencyConflict):
-    """The idempotency key stands for a request whose job is not there yet."""
+    """The request with this idempotency key is still in progress."""
 
 
 class ParentMissing(Refused):
-    """A child was given a parent that is not there."""
+    """The parent of a child job does not exist."""
 
 
 class ParentTaken(Refused):
-    """The job has another parent, and that is there."""
+    """The job already has another parent."""
 
 
-class SchedulerJob(Refused):
-    """The job is its scheduler's next, and goes with it only."""
+class JobBelongsToScheduler(Refused):
+    """The job is the next run of a job scheduler and cannot be removed by itself."""
 
 
 class SchedulerBusy(Refused):
-    """The scheduler's next job is there already, and cannot be replaced."""
+    """The scheduler's next job already exists and cannot be replaced."""
 
 
 class WrongState(Refused):
-    """The job is not in the state this needs."""
+    """The job's state does not allow the operation."""
 
 
 class QueueInUse(Refused):
@@ -104,25 +113,25 @@ class QueueInUse(Refused):
 
 
 class Unsupported(Refused):
-    """This protocol cannot do what was asked."""
+    """The protocol has no such feature."""
 
 
 class UnknownProtocol(Refused):
-    """No such protocol."""
+    """No protocol of that name."""
 
 
 class SettleError(CorralError):
-    """One settlement was not applied; its neighbours were."""
+    """One settlement was not applied; the others of its batch were."""
 
     def __init__(self, job_id: str, detail: str = "") -> None:
         self.job_id = job_id
         self.detail = detail
-        what = (self.__doc__ or "").rstrip(".")
-        super().__init__(f"job {job_id}: {detail or what}")
+        summary = (self.__doc__ or "").rstrip(".")
+        super().__init__(f"job {job_id}: {detail or summary}")
 
 
 class JobMissing(SettleError):
-    """The job is gone."""
+    """The job does not exist any more."""
 
 
 class LockMissing(SettleError):
@@ -146,87 +155,87 @@ class FailedChildren(SettleError):
 
 
 class NoPendingChildren(SettleError):
-    """There is no child to wait for: the job can go on."""
+    """No child is left to wait for, so the job can continue."""
 
 
-class SettleFault(SettleError):
-    """The server refused this one settlement."""
+class SettlementFailed(SettleError):
+    """The server reported an error for this settlement alone."""
 
 
-class StoreFault(CorralError):
-    """The server cannot serve just now; a worker waits and goes on."""
+class RedisError(CorralError):
+    """Redis cannot serve a command at the moment; a worker waits and tries again."""
 
 
-class Away(StoreFault, ConnectionError):
-    """No connection, or it broke before the answer came."""
+class RedisConnectionError(RedisError, ConnectionError):
+    """No connection, or it was lost before the reply; the command may have run."""
 
 
-class Loading(StoreFault):
-    """The server is loading its data set."""
+class RedisLoadingError(RedisError):
+    """LOADING: the data set is being read from disk."""
 
 
-class ReadOnly(StoreFault):
-    """The server is a replica: a failover is under way."""
+class RedisReadOnlyError(RedisError):
+    """READONLY: a replica, while a failover is under way."""
 
 
-class OutOfMemory(StoreFault):
-    """The server's memory limit is reached."""
+class RedisOutOfMemoryError(RedisError):
+    """OOM: maxmemory is reached."""
 
 
-class Misconfigured(StoreFault):
-    """The server cannot persist and refuses writes."""
+class RedisPersistenceError(RedisError):
+    """MISCONF, NOREPLICAS: writes cannot be persisted or replicated."""
 
 
-class Unblocked(StoreFault):
-    """The server ended a blocking call."""
+class RedisUnblockedError(RedisError):
+    """UNBLOCKED: a blocking command was ended by the server."""
 
 
-class Busy(StoreFault):
-    """The server is busy running a script."""
+class RedisBusyError(RedisError):
+    """BUSY: a script is running."""
 
 
-class ClusterMoving(StoreFault):
-    """A cluster slot is on its way to another node."""
+class RedisClusterError(RedisError):
+    """TRYAGAIN, CLUSTERDOWN: a slot is moving or not served."""
 
 
-class StoreRefused(StoreFault):
-    """The server says no, and will again: access rules, a key of the wrong type, a broken script."""
+class RedisResponseError(RedisError):
+    """Any other error reply (access, wrong type, a bad script); the same command would fail again."""
 
 
-class NoServer(CorralError, RuntimeError):
-    """The embedded server cannot be had here."""
+class EmbeddedServerError(CorralError, RuntimeError):
+    """The embedded server cannot be started or used."""
 
 
 class HandlerError(CorralError):
-    """Raised in handlers to say how the attempt ended."""
+    """Raised by handlers to say how the attempt ended."""
 
 
 class Unrecoverable(HandlerError):
-    """Do not try again."""
+    """Fail without another attempt."""
 
 
 class Transient(HandlerError):
-    """Try again, whatever the table says."""
+    """Retry, whatever the classification says."""
 
 
 class Postpone(HandlerError):
-    """Not now: again after `delay` milliseconds, no attempt spent."""
+    """Run again after `delay` milliseconds; no attempt spent."""
 
     def __init__(self, delay: int) -> None:
         self.delay = delay
         super().__init__(f"postponed by {delay} ms")
 
 
-class GiveBack(HandlerError):
-    """Not me: back to the queue, no attempt spent."""
+class Release(HandlerError):
+    """Back to the queue for any worker; no attempt spent."""
 
 
 class WaitForChildren(HandlerError):
-    """Not yet: again when the job's children have ended, no attempt spent."""
+    """Run again when the job's children have finished; no attempt spent."""
 
 
 class JobTimeout(HandlerError):
-    """The attempt took longer than its handler allows."""
+    """The attempt took longer than the handler's timeout."""
 
 
 class JobCancelled(HandlerError):
@@ -234,8 +243,29 @@ class JobCancelled(HandlerError):
 
 
 class ProcessDied(HandlerError):
-    """The process that ran the handler is gone."""
+    """The process that ran the handler ended unexpectedly."""
 
 
 class CorralWarning(UserWarning):
-    """Allowed, but likely to hurt."""
+    """Allowed, but likely to cause trouble."""
+
+
+_short = Repr()
+_short.maxlevel = 2
+_short.maxstring = _short.maxother = 60
+_short.maxlong = 100
+
+
+def short_repr(value: Any) -> str:
+    """Return the value's repr for an error message: short, on one line, and never an error itself.
+
+    >>> short_repr(-1), short_repr("x" * 1000), short_repr(10**5000)
+    ('-1', "'xxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxxxxxxxxxx'", 'an integer of 16610 bits')
+    """
+    if isinstance(value, int) and value.bit_length() > 300:
+        # thousands of digits are slow to print, and past some Python refuses to
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        return _short.repr(value)
+    except Exception:
+        return f"a {type(value).__name__} that cannot be shown"

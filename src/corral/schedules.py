@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from corral.core import naming
-from corral.core.capability import Capability, require
 from corral.core.cron import Cron
 from corral.core.job import Job
 from corral.core.keeper import Schedule, Timekeeper
-from corral.core.shown import shown
-from corral.errors import InvalidName, Unsupported
+from corral.core.options import Capability, require
+from corral.errors import InvalidName, Unsupported, short_repr
 from corral.protocols.binding import Binding
 from corral.queue import Queue
 from corral.store.client import Store
@@ -74,7 +73,7 @@ def declare(
 ) -> ScheduledJob:
     """A schedule, checked; refused where its protocol has none, or where the protocol could not keep it."""
     protocol = queue.protocol
-    require(protocol.name, protocol.capabilities, Capability.CRON, f"cron={shown(options.get('cron'))}")
+    require(protocol.name, protocol.capabilities, Capability.CRON, f"cron={short_repr(options.get('cron'))}")
     now = binding.clock()
     Cron.parse(options.get("cron"))  # to an option, None would mean "not given"
     checked = queue.options(options)

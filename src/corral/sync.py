@@ -13,7 +13,7 @@ from corral.store.scripts import Script
 T = TypeVar("T")
 
 
-class Door:
+class SyncRunner:
     """Runs Corral's coroutines for people who have no event loop.
 
     >>> app.sync(send_email.add({"to": "…"}))                   # doctest: +SKIP
@@ -63,7 +63,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-class StoreOfTheLoop(Store):
+class PerLoopStore(Store):
     """In each event loop that loop's own Store.
 
     So a port can be made where no loop runs, or another one than the door's, and is right all the same.

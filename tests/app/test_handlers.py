@@ -13,12 +13,12 @@ import pytest
 
 from corral import (
     Corral,
-    GiveBack,
     InvalidName,
     InvalidOptions,
     JobCancelled,
     JobState,
     Postpone,
+    Release,
     Transient,
     Unrecoverable,
 )
@@ -349,7 +349,7 @@ async def test_postponing_and_giving_back_spend_no_attempt(app: Corral) -> None:
     async def later(job: Any) -> str:
         starts.append(job.data)
         if starts.count(job.data) == 1:
-            raise Postpone(20) if job.data == "postpone" else GiveBack
+            raise Postpone(20) if job.data == "postpone" else Release
         return "done"
 
     async with working(app):

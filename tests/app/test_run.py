@@ -13,7 +13,7 @@ from threading import Thread
 import pytest
 
 from corral import Corral, InvalidOptions, JobState
-from corral.errors import Away
+from corral.errors import RedisConnectionError
 from tests.support.polling import eventually
 from tests.support.servers import Server, free_port
 
@@ -237,7 +237,7 @@ async def test_a_first_connection_that_fails_says_what_was_dialled() -> None:
     port = free_port()
     async with Corral(f"redis://me:secret@127.0.0.1:{port}") as app:
         app.job("greet")(lambda job: None)
-        with pytest.raises(Away, match=r"no server at .*REDIS_URL") as caught:
+        with pytest.raises(RedisConnectionError, match=r"no server at .*REDIS_URL") as caught:
             await app.run()
     assert f"redis://me:***@127.0.0.1:{port}" in str(caught.value)
     assert "secret" not in str(caught.value)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from corral import JobState
-from corral.core.capability import Capability
 from corral.core.job import Job
+from corral.core.options import Capability
 from corral.protocols.bullmq.schedulers import BullmqSchedulers
 from tests.cli.conftest import AppQueue, Shell
 from tests.support.apps import working

@@ -12,7 +12,7 @@ import pytest
 
 from corral import JobState
 from corral.cli.tailing import among_others
-from corral.core.capability import Capability
+from corral.core.options import Capability
 from tests.cli.conftest import AppQueue, Shell
 from tests.support.apps import ended, working
 from tests.support.servers import Server

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from corral.core.capability import Capability
 from corral.core.job import Claim, Job, JobOptions
+from corral.core.options import Capability
 from corral.core.outcome import Completed, Outcome, Settlement
 from corral.core.ports import Broker, EventLog, Inspector, Operator, Profile, Reporter
 from corral.protocols import PROTOCOLS, Protocol

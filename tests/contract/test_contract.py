@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from corral.core.capability import Capability
 from corral.core.event import EventKind
 from corral.core.job import JobState
+from corral.core.options import Capability
 from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry
 from corral.core.ports import Why
 from corral.errors import SettleError

@@ -6,8 +6,8 @@ from uuid import uuid4
 import pytest
 
 from corral.core.bulk import Ledger, Wanted
-from corral.core.capability import Capability
 from corral.core.job import Job, JobState
+from corral.core.options import Capability
 from corral.core.outcome import Completed, Dead, Released
 from corral.errors import InvalidName, InvalidPayload
 from tests.contract.conftest import QueueHarness, settle

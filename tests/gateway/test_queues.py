@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from corral import Corral, JobState, Queue, Unrecoverable
-from corral.core.capability import Capability
+from corral.core.options import Capability
 from corral.protocols import PROTOCOLS
 from tests.support.apps import ended, reached, working
 from tests.support.gateway import Gateway, keyspace

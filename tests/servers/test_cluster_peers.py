@@ -13,7 +13,7 @@ from corral import Corral, Job
 from corral.bullmq import FlowProducer, QueueEvents
 from corral.bullmq import Queue as DropInQueue
 from corral.bullmq import Worker as DropInWorker
-from corral.errors import Away, InvalidName
+from corral.errors import InvalidName, RedisConnectionError
 from corral.store.client import Store, first_contact
 from tests.support.apps import ended, working
 from tests.support.cluster import ClusterServer, cluster_of
@@ -65,7 +65,7 @@ async def test_every_node_is_spoken_to_by_tls_where_the_address_says_so(tmp_path
                 await app.queue(name).add("work", {})
             assert len(await app.queues()) == 12
         stranger = Store(cluster.url.partition("&")[0])
-        with pytest.raises(Away, match=r"rediss\+cluster://"):
+        with pytest.raises(RedisConnectionError, match=r"rediss\+cluster://"):
             await first_contact(stranger)
         await stranger.close()
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from corral.errors import Away, StoreRefused
+from corral.errors import RedisConnectionError, RedisResponseError
 from corral.store.client import Store
 from tests.support.servers import Server, free_port
 
@@ -36,7 +36,7 @@ async def test_an_error_belongs_to_its_own_call(store: Store):
         store.call("ECHO", "a"), store.call("INCR", "text"), store.call("ECHO", "b"), return_exceptions=True
     )
     assert results[0] == b"a"
-    assert isinstance(results[1], StoreRefused)
+    assert isinstance(results[1], RedisResponseError)
     assert results[2] == b"b"
 
 
@@ -46,14 +46,14 @@ async def test_a_break_fails_what_is_under_way_and_the_next_call_dials_again(sto
     await asyncio.sleep(0.05)
     with server.connect() as client:
         client.client_kill_filter(_id=str(number))
-    with pytest.raises(Away, match="closed the connection"):
+    with pytest.raises(RedisConnectionError, match="closed the connection"):
         await waiting
     assert await store.call("PING") == b"PONG"
 
 
 async def test_a_server_that_does_not_answer_is_away(url: str):
     store = Store(url, answer_timeout=0.3)
-    with pytest.raises(Away, match=r"no answer within 0\.3 s"):
+    with pytest.raises(RedisConnectionError, match=r"no answer within 0\.3 s"):
         await store.call("BLPOP", "nothing", 30)
     assert await store.call("PING") == b"PONG"
     await store.close()
@@ -68,7 +68,7 @@ async def test_what_is_not_a_redis_server_is_away():
     port = free_port()
     async with await asyncio.start_server(speak_http, "127.0.0.1", port):
         store = Store(f"redis://127.0.0.1:{port}")
-        with pytest.raises(Away, match="not Redis"):
+        with pytest.raises(RedisConnectionError, match="not Redis"):
             await store.call("PING")
         await store.close()
 
@@ -83,7 +83,7 @@ async def test_large_answers_arrive_whole(store: Store):
 
 async def test_a_wrong_password_says_so_and_shows_none(server: Server):
     store = Store(f"redis://nobody:secret@127.0.0.1:{server.port}")
-    with pytest.raises(StoreRefused, match="WRONGPASS") as caught:
+    with pytest.raises(RedisResponseError, match="WRONGPASS") as caught:
         await store.call("PING")
     assert "secret" not in str(caught.value)
     await store.close()

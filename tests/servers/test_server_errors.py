@@ -10,16 +10,16 @@ import pytest
 from redis import exceptions as redis_errors
 
 from corral.errors import (
-    Busy,
-    ClusterMoving,
     CorralError,
-    Loading,
-    Misconfigured,
-    OutOfMemory,
-    ReadOnly,
-    StoreFault,
-    StoreRefused,
-    Unblocked,
+    RedisBusyError,
+    RedisClusterError,
+    RedisError,
+    RedisLoadingError,
+    RedisOutOfMemoryError,
+    RedisPersistenceError,
+    RedisReadOnlyError,
+    RedisResponseError,
+    RedisUnblockedError,
 )
 from corral.store.client import Store
 from corral.store.scripts import Script
@@ -30,7 +30,7 @@ WRITE = Script("write", "return redis.call('SET', KEYS[1], ARGV[1])")
 ENDLESS = Script("endless", "while true do end")
 
 
-async def refuse_each_way(store: Store, fault: type[StoreFault]) -> None:
+async def refuse_each_way(store: Store, fault: type[RedisError]) -> None:
     """A plain command, a script, and a pipe all raise `fault`, which names the server, and write nothing."""
     for attempt in (
         store.call("SET", "key", "value"),
@@ -45,27 +45,27 @@ async def refuse_each_way(store: Store, fault: type[StoreFault]) -> None:
 
 async def full(store: Store) -> None:
     await store.call("CONFIG", "SET", "maxmemory", "1")
-    await refuse_each_way(store, OutOfMemory)
+    await refuse_each_way(store, RedisOutOfMemoryError)
     await store.call("CONFIG", "SET", "maxmemory", "0")
 
 
 async def replica(store: Store) -> None:
     await store.call("REPLICAOF", "127.0.0.1", free_port())
-    await refuse_each_way(store, ReadOnly)
+    await refuse_each_way(store, RedisReadOnlyError)
     await store.call("REPLICAOF", "NO", "ONE")
 
 
 async def replica_without_its_primary(store: Store) -> None:
     await store.call("CONFIG", "SET", "replica-serve-stale-data", "no")
     await store.call("REPLICAOF", "127.0.0.1", free_port())
-    with pytest.raises(ReadOnly, match="MASTER"):
+    with pytest.raises(RedisReadOnlyError, match="MASTER"):
         await store.call("GET", "key")
     await store.call("REPLICAOF", "NO", "ONE")
 
 
 async def too_few_replicas(store: Store) -> None:
     await store.call("CONFIG", "SET", "min-replicas-to-write", "1")
-    await refuse_each_way(store, Misconfigured)
+    await refuse_each_way(store, RedisPersistenceError)
     await store.call("CONFIG", "SET", "min-replicas-to-write", "0")
 
 
@@ -76,7 +76,7 @@ async def unblocked(store: Store) -> None:
     async with asyncio.timeout(10):
         while await store.call("CLIENT", "UNBLOCK", number, "ERROR") == 0:
             await asyncio.sleep(0.01)
-    with pytest.raises(Unblocked, match="CLIENT UNBLOCK"):
+    with pytest.raises(RedisUnblockedError, match="CLIENT UNBLOCK"):
         await waiting
 
 
@@ -88,7 +88,7 @@ async def unblocked_by_a_failover(store: Store) -> None:
         while b"flags=b" not in await store.call("CLIENT", "LIST", "ID", number):
             await asyncio.sleep(0.01)
     await store.call("REPLICAOF", "127.0.0.1", free_port())
-    with pytest.raises(Unblocked):
+    with pytest.raises(RedisUnblockedError):
         await waiting
     await store.call("REPLICAOF", "NO", "ONE")
 
@@ -97,21 +97,21 @@ async def busy(store: Store) -> None:
     await store.call("CONFIG", "SET", "busy-reply-threshold", "10")
     other = Store(store.url)  # what is behind the endless script on its own connection is not heard
     running = asyncio.create_task(other.run(ENDLESS, [], []))
-    found: list[StoreFault] = []
+    found: list[RedisError] = []
 
     async def is_busy() -> bool:
         try:
             await store.call("GET", "key")
-        except StoreFault as fault:
+        except RedisError as fault:
             found.append(fault)
         return bool(found)
 
     async with asyncio.timeout(10):
         while not await is_busy():
             await asyncio.sleep(0.01)
-    assert type(found[0]) is Busy
+    assert type(found[0]) is RedisBusyError
     await store.call("SCRIPT", "KILL")
-    with pytest.raises(StoreRefused, match="killed"):
+    with pytest.raises(RedisResponseError, match="killed"):
         await running
     await other.close()
 
@@ -120,29 +120,29 @@ async def forgotten_script(store: Store) -> None:
     assert await store.run(WRITE, ["key"], ["1"]) == b"OK"
     await store.call("SCRIPT", "FLUSH")
     assert await store.run(WRITE, ["key"], ["2"]) == b"OK"
-    with pytest.raises(StoreRefused, match=r"(?i)script"):
+    with pytest.raises(RedisResponseError, match=r"(?i)script"):
         await store.call("EVALSHA", "0" * 40, 0)
 
 
 async def wrong_type(store: Store) -> None:
     await store.call("LPUSH", "list", "x")
-    with pytest.raises(StoreRefused, match="WRONGTYPE"):
+    with pytest.raises(RedisResponseError, match="WRONGTYPE"):
         await store.call("INCR", "list")
 
 
 async def broken_script(store: Store) -> None:
     # a fault is told by where its word stands: data of a job that end up in an error cannot feign one
     feigned = Script("feigned", "error({err = 'MINE ' .. ARGV[1]})")
-    with pytest.raises(StoreRefused, match="MINE"):
+    with pytest.raises(RedisResponseError, match="MINE"):
         await store.run(feigned, [], ["x: OOM y -READONLY z: LOADING "])
-    with pytest.raises(StoreRefused):
+    with pytest.raises(RedisResponseError):
         await store.run(Script("raised", "error(ARGV[1])"), [], ["it was: OOM command not allowed"])
 
 
 async def forbidden(store: Store) -> None:
     await store.call("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+get")
     reader = Store(store.url.replace("redis://", "redis://reader:pw@"))
-    with pytest.raises(StoreRefused, match="permission"):
+    with pytest.raises(RedisResponseError, match="permission"):
         await reader.call("SET", "key", "value")
     await reader.close()
     await store.call("ACL", "DELUSER", "reader")
@@ -190,7 +190,7 @@ async def test_a_server_that_cannot_save_is_misconfigured(own_store: Store) -> N
     async with asyncio.timeout(10):
         while b"rdb_last_bgsave_status:err" not in await own_store.call("INFO", "persistence"):
             await asyncio.sleep(0.01)
-    await refuse_each_way(own_store, Misconfigured)
+    await refuse_each_way(own_store, RedisPersistenceError)
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ async def test_a_server_that_still_loads_says_so(saved: Path) -> None:
     server = start_valkey("--dir", str(saved), *slow)
     store = Store(server.url)
     try:
-        await refuse_each_way(store, Loading)
+        await refuse_each_way(store, RedisLoadingError)
     finally:
         await store.close()
         server.stop()
@@ -232,17 +232,17 @@ async def test_a_node_of_a_cluster_that_was_taken_for_a_single_server_says_so(
         other = two.execute_command("CLUSTER MYID").decode()
     store = Store(first.url)
     # CLUSTER KEYSLOT foo is 12182, the second's; CLUSTER KEYSLOT bar is 5061, the first's
-    with pytest.raises(StoreRefused, match=r"12182.*write redis\+cluster://"):
+    with pytest.raises(RedisResponseError, match=r"12182.*write redis\+cluster://"):
         await store.call("GET", "foo")
-    with pytest.raises(StoreRefused, match=r"12182.*write redis\+cluster://"):
+    with pytest.raises(RedisResponseError, match=r"12182.*write redis\+cluster://"):
         await store.run(WRITE, ["foo"], ["x"])
     await store.call("SET", "{bar}here", "x")
     await store.call("CLUSTER", "SETSLOT", 5061, "MIGRATING", other)
-    with pytest.raises(StoreRefused, match=r"5061.*write redis\+cluster://"):
+    with pytest.raises(RedisResponseError, match=r"5061.*write redis\+cluster://"):
         await store.call("GET", "{bar}gone")
-    with pytest.raises(ClusterMoving, match=r"(?i)multiple keys request"):
+    with pytest.raises(RedisClusterError, match=r"(?i)multiple keys request"):
         await store.call("MGET", "{bar}here", "{bar}gone")
-    with pytest.raises(StoreRefused, match=r"(?i)slot.*write redis\+cluster://"):
+    with pytest.raises(RedisResponseError, match=r"(?i)slot.*write redis\+cluster://"):
         await store.call("MGET", "foo", "bar")
     await store.close()
 
@@ -251,7 +251,7 @@ async def test_a_cluster_that_is_down_says_so() -> None:
     server = start_valkey("--cluster-enabled", "yes")
     store = Store(server.url)
     try:
-        await refuse_each_way(store, ClusterMoving)
+        await refuse_each_way(store, RedisClusterError)
     finally:
         await store.close()
         server.stop()

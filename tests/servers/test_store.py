@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.errors import Away, StoreRefused, Unblocked
+from corral.errors import RedisConnectionError, RedisResponseError, RedisUnblockedError
 from corral.store.client import Store, first_contact
 from corral.store.scripts import Script
 from tests.support.polling import becomes_true
@@ -42,7 +42,7 @@ async def test_a_pipe_answers_in_order(store: Store) -> None:
 
 
 async def test_a_pipe_says_what_failed_but_not_with_which_data(store: Store) -> None:
-    with pytest.raises(StoreRefused, match="WRONGTYPE") as caught:
+    with pytest.raises(RedisResponseError, match="WRONGTYPE") as caught:
         await store.pipe([["SET", "a", "x"], ["LPUSH", "a", "secret data"], ["SET", "b", "y"]])
     assert "secret" not in str(caught.value)
     assert await store.call("GET", "b") == b"y"
@@ -81,7 +81,7 @@ async def test_a_lost_answer_is_not_asked_for_again() -> None:
     proxy = await asyncio.start_server(swallow, "127.0.0.1", 0)
     port = proxy.sockets[0].getsockname()[1]
     store = Store(f"redis://127.0.0.1:{port}")
-    with pytest.raises(Away):
+    with pytest.raises(RedisConnectionError):
         await store.run(Script("any", "return 1"), [], [])
     assert b"".join(received).count(b"EVALSHA") == 1
     await store.close()
@@ -95,7 +95,7 @@ async def test_an_answer_that_does_not_come_is_away_after_the_timeout() -> None:
 
     mute = await asyncio.start_server(silent, "127.0.0.1", 0)
     store = Store(f"redis://127.0.0.1:{mute.sockets[0].getsockname()[1]}", answer_timeout=0.05)
-    with pytest.raises(Away):
+    with pytest.raises(RedisConnectionError):
         await store.call("PING")
     await store.close()
     mute.close()
@@ -120,7 +120,7 @@ async def test_a_greeting_without_an_answer_leaves_no_connection() -> None:
     mute = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = mute.sockets[0].getsockname()[1]
     store = Store(f"redis://:secret@127.0.0.1:{port}?socket_connect_timeout=0.05")
-    with pytest.raises(Away):
+    with pytest.raises(RedisConnectionError):
         await store.call("PING")
     async with asyncio.timeout(5):
         await is_closed.wait()
@@ -142,7 +142,7 @@ async def test_a_line_that_failed_dials_anew(store: Store, server: Server) -> No
     assert await becomes_true(lambda: blocked_as(server, "mine"))
     first = blocked_as(server, "mine")[0]
     await store.call("CLIENT", "UNBLOCK", first, "ERROR")
-    with pytest.raises(Unblocked):
+    with pytest.raises(RedisUnblockedError):
         await waiting
     waiting = asyncio.create_task(line.call("BLPOP", "list", 5))
     assert await becomes_true(lambda: blocked_as(server, "mine"))
@@ -202,7 +202,7 @@ async def test_tls_is_spoken_to_rediss_addresses(server: Server, tmp_path: Path)
     assert await trusting.call("PING") == b"PONG"
     await trusting.close()
     doubting = Store(address)
-    with pytest.raises(Away, match=r"rediss://127\.0\.0\.1.*(?i:certificate)"):
+    with pytest.raises(RedisConnectionError, match=r"rediss://127\.0\.0\.1.*(?i:certificate)"):
         await first_contact(doubting)
     await doubting.close()
     proxy.close()
@@ -219,7 +219,7 @@ async def test_debians_redis_serves_as_well(redis7: Server) -> None:
 async def test_the_first_contact_says_what_was_dialled() -> None:
     port = free_port()
     store = Store(f"redis://me:secret@127.0.0.1:{port}/1")
-    with pytest.raises(Away) as caught:
+    with pytest.raises(RedisConnectionError) as caught:
         await first_contact(store)
     assert f"no server at redis://me:***@127.0.0.1:{port}/1" in str(caught.value)
     assert "REDIS_URL" in str(caught.value)
@@ -229,7 +229,7 @@ async def test_the_first_contact_says_what_was_dialled() -> None:
 
 async def test_the_first_contact_names_a_socket_that_is_not_there(tmp_path: Path) -> None:
     store = Store(f"unix://{tmp_path}/none.sock")
-    with pytest.raises(Away, match=r"no server at unix:///.*/none\.sock"):
+    with pytest.raises(RedisConnectionError, match=r"no server at unix:///.*/none\.sock"):
         await first_contact(store)
     await store.close()
 
@@ -237,7 +237,7 @@ async def test_the_first_contact_names_a_socket_that_is_not_there(tmp_path: Path
 async def test_a_wrong_password_is_refused_not_awaited(server: Server, store: Store) -> None:
     await store.call("ACL", "SETUSER", "me", "on", ">right")
     stranger = Store(f"redis://me:wrong@127.0.0.1:{server.port}")
-    with pytest.raises(StoreRefused, match=r"redis://me:\*\*\*@127") as caught:
+    with pytest.raises(RedisResponseError, match=r"redis://me:\*\*\*@127") as caught:
         await first_contact(stranger)
     assert "wrong@" not in str(caught.value)
     await stranger.close()

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
-from corral.core.capability import Capability
 from corral.core.event import JobEvent
 from corral.core.job import Claim, Job, JobOptions
+from corral.core.options import Capability
 from corral.core.outcome import Completed, Outcome, Settlement
 from corral.core.ports import Broker, EventLog, Inspector, Profile
 from corral.protocols import protocol_named

@@ -3,8 +3,8 @@
 import threading
 from functools import partial
 
-from corral.core.capability import Capability
 from corral.core.job import Keep
+from corral.core.options import Capability
 from corral.core.outcome import Completed, Dead, Released, Retry
 from corral.spark.lake.audit.audit import Exit, audit_server, live_events
 from corral.spark.lake.audit.findings import Verdict

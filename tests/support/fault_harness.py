@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import redis
 
-from corral import Corral, JobContext, JobState, StoreFault
+from corral import Corral, JobContext, JobState, RedisError
 from corral.store.client import Reconnect
 from corral.worker import Happening, Worker, WorkerEvent
 from tests.support import job_records
@@ -74,7 +74,7 @@ class FaultHarness:
         """Are only so many jobs left, within that time?"""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            with suppress(StoreFault):
+            with suppress(RedisError):
                 if await self.left() <= left:
                     return True
             await asyncio.sleep(0.02)

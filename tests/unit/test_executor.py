@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from corral.core.failure import Verdict
 from corral.core.job import Claim, Job, JobOptions
 from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry, RetryPolicy
-from corral.errors import GiveBack, JobCancelled, JobTimeout, Postpone, Transient, Unrecoverable
+from corral.errors import JobCancelled, JobTimeout, Postpone, Release, Transient, Unrecoverable
 from corral.worker.attempt import Attempt, Moment
 from corral.worker.executor import Executor
 from corral.worker.registry import Registry
@@ -104,7 +104,7 @@ async def test_a_callable_object_and_a_partial_are_handlers_too(bench):
         (ValueError("bad"), Dead),
         (JobCancelled(), Cancelled),
         (Postpone(50), Postponed),
-        (GiveBack(), Released),
+        (Release(), Released),
         (SystemExit(1), Dead),
         (asyncio.CancelledError(), Retry),
     ],

@@ -102,8 +102,8 @@ TRANSIENT_LINES = {
         redis.ResponseError("MISCONF cannot persist"),
         redis.ResponseError("BUSY running a script"),
         stand_in("valkey.exceptions.ValkeyError", "valkey.exceptions.ConnectionError"),
-        errors.Away("127.0.0.1:6379: refused"),
-        errors.Loading("loading"),
+        errors.RedisConnectionError("127.0.0.1:6379: refused"),
+        errors.RedisLoadingError("loading"),
     ],
     "HTTP 5xx (server errors)": [with_status(status) for status in (500, 501, 502, 503, 504, 599)],
     "Database connection errors": [
@@ -285,16 +285,16 @@ def test_our_own_errors_have_a_verdict_each() -> None:
         "Refused": classify(errors.InvalidOptions("bad")),
         "JobCancelled": classify(errors.JobCancelled()),
         "LockMissing": classify(errors.LockMissing("1")),
-        "Away": classify(errors.Away("gone")),
-        "StoreRefused": classify(errors.StoreRefused("NOPERM")),
+        "RedisConnectionError": classify(errors.RedisConnectionError("gone")),
+        "RedisResponseError": classify(errors.RedisResponseError("NOPERM")),
         "Postpone": classify(errors.Postpone(5)),
     }
     assert found == {
         "Refused": PERMANENT,
         "JobCancelled": PERMANENT,
         "LockMissing": TRANSIENT,
-        "Away": TRANSIENT,
-        "StoreRefused": PERMANENT,
+        "RedisConnectionError": TRANSIENT,
+        "RedisResponseError": PERMANENT,
         "Postpone": TRANSIENT,
     }
 

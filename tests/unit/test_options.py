@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from corral.core.capability import Capability
 from corral.core.job import Backoff, JobOptions, Keep
-from corral.core.options import LONGEST_DELAY_MS, build
+from corral.core.options import LONGEST_DELAY_MS, Capability, build
 from corral.errors import CorralWarning, InvalidOptions, Unsupported
 
 ALL = frozenset(Capability)

@@ -58,7 +58,7 @@ def test_a_job_without_backoff_is_tried_again_at_once() -> None:
 def test_handlers_may_postpone_give_back_or_be_cancelled_without_spending_an_attempt() -> None:
     assert outcome(errors.Postpone(500), attempt=2) == Postponed(500)
     assert outcome(errors.Postpone(-5)) == Postponed(0)
-    assert outcome(errors.GiveBack(), attempt=2) == Released()
+    assert outcome(errors.Release(), attempt=2) == Released()
     assert outcome(errors.JobCancelled(), attempt=2) == Cancelled()
 
 

@@ -3,9 +3,9 @@
 import corral
 
 NAMES = """
-Away Backoff Capability Corral CorralError EventKind GiveBack InvalidName InvalidOptions InvalidPayload
-Job JobCancelled JobContext JobEvent JobOptions JobState JobTimeout JobType Keep Postpone Queue Refused
-ScheduledJob SettleError StoreFault Transient Unrecoverable Unsupported Worker
+Backoff Capability Corral CorralError EventKind InvalidName InvalidOptions InvalidPayload Job JobCancelled
+JobContext JobEvent JobOptions JobState JobTimeout JobType Keep Postpone Queue RedisConnectionError RedisError
+Refused Release ScheduledJob SettleError Transient Unrecoverable Unsupported Worker
 """
 
 

@@ -5,20 +5,20 @@ from pathlib import Path
 import pytest
 
 from corral.errors import (
-    Away,
-    Busy,
-    ClusterMoving,
     InvalidOptions,
-    Loading,
-    Misconfigured,
-    OutOfMemory,
-    ReadOnly,
-    StoreFault,
-    StoreRefused,
-    Unblocked,
+    RedisBusyError,
+    RedisClusterError,
+    RedisConnectionError,
+    RedisError,
+    RedisLoadingError,
+    RedisOutOfMemoryError,
+    RedisPersistenceError,
+    RedisReadOnlyError,
+    RedisResponseError,
+    RedisUnblockedError,
 )
 from corral.store.client import Reconnect, Store, without_password
-from corral.store.faults import Elsewhere, UnknownScript, Unreached, fault_of_error, fault_of_text
+from corral.store.errors import ConnectError, NoScriptError, SlotMovedError, connect_error, error_from_reply
 from corral.store.scripts import Scripts
 
 
@@ -96,31 +96,31 @@ def test_the_parts_a_script_uses_are_put_in_once(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("said", "fault"),
     [
-        ("LOADING Redis is loading the dataset in memory", Loading),
-        ("READONLY You can't write against a read only replica.", ReadOnly),
-        ("MISCONF Redis is configured to save RDB snapshots, but cannot", Misconfigured),
-        ("OOM command not allowed when used memory > 'maxmemory'.", OutOfMemory),
-        ("UNBLOCKED client unblocked via CLIENT UNBLOCK", Unblocked),
-        ("NOSCRIPT No matching script. Please use EVAL.", StoreRefused),
-        ("MOVED 3999 127.0.0.1:6381", ClusterMoving),
-        ("ASK 3999 127.0.0.1:6381", ClusterMoving),
-        ("TRYAGAIN Multiple keys request during rehashing of slot", ClusterMoving),
-        ("CLUSTERDOWN The cluster is down", ClusterMoving),
-        ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", Busy),
-        ("BUSYGROUP Consumer Group name already exists", StoreRefused),
-        ("ERR max number of clients reached", Away),
-        ("NOAUTH Authentication required.", StoreRefused),
+        ("LOADING Redis is loading the dataset in memory", RedisLoadingError),
+        ("READONLY You can't write against a read only replica.", RedisReadOnlyError),
+        ("MISCONF Redis is configured to save RDB snapshots, but cannot", RedisPersistenceError),
+        ("OOM command not allowed when used memory > 'maxmemory'.", RedisOutOfMemoryError),
+        ("UNBLOCKED client unblocked via CLIENT UNBLOCK", RedisUnblockedError),
+        ("NOSCRIPT No matching script. Please use EVAL.", RedisResponseError),
+        ("MOVED 3999 127.0.0.1:6381", RedisClusterError),
+        ("ASK 3999 127.0.0.1:6381", RedisClusterError),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", RedisClusterError),
+        ("CLUSTERDOWN The cluster is down", RedisClusterError),
+        ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", RedisBusyError),
+        ("BUSYGROUP Consumer Group name already exists", RedisResponseError),
+        ("ERR max number of clients reached", RedisConnectionError),
+        ("NOAUTH Authentication required.", RedisResponseError),
         # as servers before Redis 7 wrap what was said inside a script
         ("ERR Error running script (call to f_1f8f4c): @user_script:1: @user_script: 1: "
-         "-OOM command not allowed when used memory > 'maxmemory'.", OutOfMemory),
+         "-OOM command not allowed when used memory > 'maxmemory'.", RedisOutOfMemoryError),
         ("ERR Error running script (call to f_1f8f4c): @user_script:1: @user_script: 1: "
-         "-READONLY You can't write against a read only replica.", ReadOnly),
+         "-READONLY You can't write against a read only replica.", RedisReadOnlyError),
     ],
 )  # fmt: skip
-def test_each_word_a_server_may_say_has_its_error(said: str, fault: type[StoreFault]) -> None:
-    found = fault_of_text(said, "redis://db")
+def test_each_word_a_server_may_say_has_its_error(said: str, fault: type[RedisError]) -> None:
+    found = error_from_reply(said, "redis://db")
     assert isinstance(found, fault)
-    assert type(found) in (fault, UnknownScript, Elsewhere)
+    assert type(found) in (fault, NoScriptError, SlotMovedError)
     assert str(found).startswith("redis://db: ")
 
 
@@ -130,8 +130,8 @@ def test_each_word_a_server_may_say_has_its_error(said: str, fault: type[StoreFa
     ids=lambda error: type(error).__name__,
 )
 def test_a_connection_that_cannot_be_made_is_away(lost: Exception) -> None:
-    found = fault_of_error(lost, "redis://db")
-    assert type(found) is Unreached
-    assert isinstance(found, Away)
+    found = connect_error(lost, "redis://db")
+    assert type(found) is ConnectError
+    assert isinstance(found, RedisConnectionError)
     assert isinstance(found, ConnectionError)
     assert str(found) != "redis://db: "

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from corral.core.failure import Verdict, classify
 from corral.core.ports import Recovery
-from corral.errors import Away, InvalidOptions, LockMissing, Postpone, Refused
+from corral.errors import InvalidOptions, LockMissing, Postpone, RedisConnectionError, Refused
 from corral.telemetry.metrics import Metrics
 from corral.worker import ANY_NAME, Kind, Registry, default_name
 from corral.worker.attempt import Moment
@@ -77,7 +77,7 @@ class SlowSweeper:
 
     async def promote(self):
         self.promoted += 1
-        raise Away("nobody there")
+        raise RedisConnectionError("nobody there")
 
 
 async def test_a_recovery_that_still_runs_is_not_started_again_and_the_skip_is_counted():

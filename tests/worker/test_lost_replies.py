@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from corral.core.job import JobState
 from corral.core.ports import Profile
-from corral.errors import Away, ReadOnly, StoreRefused, Transient
+from corral.errors import RedisConnectionError, RedisReadOnlyError, RedisResponseError, Transient
 from corral.protocols.bullmq.broker import SCRIPTS
 from corral.store.client import Reconnect
 from corral.worker import Happening
@@ -211,7 +211,7 @@ async def test_a_worker_with_limited_tries_ends_with_the_error(harness, proxy):
     running = asyncio.create_task(worker.run())
     assert await becomes_true(lambda: proxy.count(runs("BZPOPMIN")))
     proxy.go_away()
-    with pytest.raises(Away):
+    with pytest.raises(RedisConnectionError):
         await asyncio.wait_for(running, 10)
 
 
@@ -233,7 +233,7 @@ async def test_a_server_that_has_become_a_replica_is_waited_for():
                 client.replicaof("127.0.0.1", free_port())
                 release.set()
                 assert await becomes_true(lambda: harness.told(Happening.AWAY))
-                assert isinstance(harness.told(Happening.AWAY)[0].error, ReadOnly)
+                assert isinstance(harness.told(Happening.AWAY)[0].error, RedisReadOnlyError)
                 client.replicaof("NO", "ONE")
             [job] = await harness.ended(job_id)
         assert (job.state, job.attempt) == (JobState.COMPLETED, 1)
@@ -260,7 +260,7 @@ async def test_a_server_that_refuses_for_good_is_asked_again_slowly_and_said_to_
             with server.connect() as client:
                 client.set("bull:work:wait", "not a list")
             assert await becomes_true(lambda: harness.told(Happening.AWAY))
-            assert isinstance(harness.told(Happening.AWAY)[0].error, StoreRefused)
+            assert isinstance(harness.told(Happening.AWAY)[0].error, RedisResponseError)
             with server.connect() as client:
                 client.delete("bull:work:wait")
             await harness.ended(*await harness.submit("work", {}))

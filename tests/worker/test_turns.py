@@ -7,7 +7,15 @@ import time
 import pytest
 
 from corral.core.job import Backoff, JobOptions, JobState
-from corral.errors import Away, GiveBack, InvalidOptions, InvalidPayload, JobCancelled, Postpone, Transient
+from corral.errors import (
+    InvalidOptions,
+    InvalidPayload,
+    JobCancelled,
+    Postpone,
+    RedisConnectionError,
+    Release,
+    Transient,
+)
 from corral.protocols.bullmq.broker import SCRIPTS
 from corral.worker import Happening
 from tests.support.polling import becomes_true
@@ -258,7 +266,7 @@ async def test_postponing_and_giving_back_spend_no_attempt(harness):
         if len(calls) == 1:
             raise Postpone(50)
         if len(calls) == 2:
-            raise GiveBack
+            raise Release
         return "done"
 
     async with harness.worker():
@@ -397,7 +405,7 @@ async def test_two_workers_share_a_queue_and_run_each_job_once(harness):
 
 async def test_the_first_contact_that_fails_is_raised(url):
     nowhere = WorkerHarness(url, f"redis://127.0.0.1:{free_port()}")
-    with pytest.raises(Away, match=r"127\.0\.0\.1"):
+    with pytest.raises(RedisConnectionError, match=r"127\.0\.0\.1"):
         await nowhere.new_worker().start()
     await nowhere.close()
 

@@ -13,8 +13,7 @@ from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 
 from corral.bullmq.types import ConnectionOptions
-from corral.core.shown import shown
-from corral.errors import InvalidOptions
+from corral.errors import InvalidOptions, short_repr
 from corral.store.address import Address, Kind
 from corral.store.client import Store
 
@@ -78,7 +77,7 @@ def address_of(given: ConnectionOptions | None) -> str:
             )
         case Mapping():
             return _address(given)
-    raise InvalidOptions(f"connection is {shown(given)}; {_WAY_OUT}")
+    raise InvalidOptions(f"connection is {short_repr(given)}; {_WAY_OUT}")
 
 
 def _address_of_client(client: redis.Redis) -> str:

@@ -8,6 +8,7 @@ from corral.bullmq.custom_errors import UnrecoverableError
 from corral.errors import (
     CorralError,
     FailedChildren,
+    JobBelongsToScheduler,
     JobMissing,
     LockMissing,
     LockStolen,
@@ -16,7 +17,6 @@ from corral.errors import (
     ParentTaken,
     PendingChildren,
     SchedulerBusy,
-    SchedulerJob,
     WrongState,
 )
 
@@ -46,7 +46,7 @@ _CODES: dict[type[CorralError], ErrorCode] = {
     ParentMissing: ErrorCode.ParentJobNotExist,
     LockStolen: ErrorCode.JobLockMismatch,
     ParentTaken: ErrorCode.ParentJobCannotBeReplaced,
-    SchedulerJob: ErrorCode.JobBelongsToJobScheduler,
+    JobBelongsToScheduler: ErrorCode.JobBelongsToJobScheduler,
     FailedChildren: ErrorCode.JobHasFailedChildren,
     SchedulerBusy: ErrorCode.SchedulerJobIdCollision,
 }

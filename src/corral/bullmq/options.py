@@ -10,8 +10,7 @@ from corral.core import payload
 from corral.core.job import Job, JobOptions
 from corral.core.naming import RESERVED_IDS
 from corral.core.options import HIGHEST_PRIORITY
-from corral.core.shown import shown
-from corral.errors import InvalidPayload
+from corral.errors import InvalidPayload, short_repr
 from corral.protocols.bullmq.options import LONG_NAMES, SHORT_NAMES, decode_options
 
 EXCLUSIVE = (
@@ -60,7 +59,7 @@ def check_id(job_id: Any) -> str:
     if isinstance(job_id, int) or _INTEGER.fullmatch(text):
         raise ValueError("Custom Id cannot be integers")
     if not isinstance(job_id, str):
-        raise ValueError(f"jobId is {shown(job_id)}; use text")
+        raise ValueError(f"jobId is {short_repr(job_id)}; use text")
     if ":" in text and text.count(":") != 2:
         raise ValueError("Custom Id cannot contain :")
     if text in _TAKEN:
@@ -70,7 +69,7 @@ def check_id(job_id: Any) -> str:
 
 def _check_priority(priority: Any) -> None:
     if not isinstance(priority, int | float) or isinstance(priority, bool):
-        raise ValueError(f"priority is {shown(priority)}; use a number")
+        raise ValueError(f"priority is {short_repr(priority)}; use a number")
     if trunc(priority) != priority:
         raise ValueError("Priority should not be float")
     if not 0 <= priority <= HIGHEST_PRIORITY:
@@ -89,7 +88,7 @@ def milliseconds(name: str, value: Any) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise ValueError(f"{name} is {shown(value)}; use milliseconds")
+        raise ValueError(f"{name} is {short_repr(value)}; use milliseconds")
     return int(value)
 
 

@@ -36,9 +36,9 @@ from corral.core.outcome import (
 from corral.core.ports import Extension, Profile, Recovery, Turn
 from corral.errors import (
     FailedChildren,
-    GiveBack,
     InvalidPayload,
     PendingChildren,
+    Release,
     SettleError,
     Unrecoverable,
 )
@@ -103,7 +103,7 @@ class Processing:
         except Exception as error:
             run.error = error
             if str(error) == RATE_LIMIT_ERROR:
-                raise GiveBack(RATE_LIMIT_ERROR) from error
+                raise Release(RATE_LIMIT_ERROR) from error
             if job.discarded:
                 raise UnrecoverableError(reason_of(error)).with_traceback(error.__traceback__) from None
             raise

@@ -17,7 +17,7 @@ from corral.protocols.bullmq.keys import Keys
 from corral.protocols.bullmq.operator import BullmqOperator
 from corral.store.client import Store
 from corral.store.scripts import Scripts
-from corral.sync import StoreOfTheLoop
+from corral.sync import PerLoopStore
 from corral.worker.worker import wall_clock
 
 SCRIPTS = Scripts("corral.bullmq")
@@ -92,7 +92,7 @@ class QueueBase(EventEmitter):
 
     def binding(self, profile: Profile | None = None) -> Binding:
         """Where the protocol's ports for this queue are, whichever event loop uses them."""
-        store = StoreOfTheLoop(self.connection.store)
+        store = PerLoopStore(self.connection.store)
         return Binding(store, self.name, self.prefix, wall_clock, profile or self.profile())
 
     @cached_property

@@ -10,7 +10,7 @@ import redis.asyncio as redis
 
 from corral.bullmq.queue_base import QueueBase, as_text
 from corral.core import payload
-from corral.errors import StoreFault, StoreRefused
+from corral.errors import RedisError, RedisResponseError
 from corral.store import streams
 from corral.store.client import BlockingConnection, Reconnect
 
@@ -112,7 +112,7 @@ class QueueEvents(QueueBase):
                 try:
                     extent = await streams.extent(self.store, self.toKey("events"))
                     self._start = extent.last or "0-0"
-                except StoreFault as fault:
+                except RedisError as fault:
                     await self._stand_back(fault, tries)
                     tries += 1
         return self._start
@@ -127,7 +127,7 @@ class QueueEvents(QueueBase):
                 try:
                     entries = await self._read(line, position, block)
                     tries = 0
-                except StoreFault as fault:
+                except RedisError as fault:
                     if self.closing:
                         return
                     await self._stand_back(fault, tries)
@@ -146,8 +146,8 @@ class QueueEvents(QueueBase):
         answer = await line.call("XREAD", "COUNT", MOST, "BLOCK", block, "STREAMS", key, position)
         return answer[0][1] if answer else ()
 
-    async def _stand_back(self, fault: StoreFault, tries: int) -> None:
-        if self.closing or isinstance(fault, StoreRefused):
+    async def _stand_back(self, fault: RedisError, tries: int) -> None:
+        if self.closing or isinstance(fault, RedisResponseError):
             raise fault
         if tries == 0:
             self.emit("error", fault)

@@ -11,7 +11,7 @@ from corral.bullmq.options import core_options
 from corral.bullmq.processor import Processing, Processor, connections
 from corral.bullmq.queue_base import QueueBase
 from corral.core.ports import Limit, Profile, Rest, Why
-from corral.errors import StoreFault
+from corral.errors import RedisError
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.store.client import Reconnect
 from corral.worker import ANY_NAME, Registry
@@ -120,7 +120,7 @@ class Worker(QueueBase):
             )
             try:
                 await self._engine.start()
-            except StoreFault as fault:
+            except RedisError as fault:
                 if tries == 0:
                     self.emit("error", fault)
                 await self._wait(reconnect.delay(tries))
@@ -245,7 +245,7 @@ class Worker(QueueBase):
             if self._manual is not None:
                 await self._manual.close()
             await super().close()
-        except StoreFault as fault:
+        except RedisError as fault:
             self.emit("error", fault)
         self.closed = True
         self.emit("closed")

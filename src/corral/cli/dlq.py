@@ -9,8 +9,8 @@ from corral.cli.deeds import RetryLimit, act_on_dead, delete, put_back
 from corral.cli.looking import Choice, chosen
 from corral.cli.queues import CountOption, DataOption, NameOption, ReasonOption, show_jobs
 from corral.cli.session import Here, QueuesArgument, YesOption, at_server
-from corral.core.capability import Capability
 from corral.core.job import JobState
+from corral.core.options import Capability
 from corral.queue import Queue
 
 SomeIds = Annotated[

@@ -16,7 +16,7 @@ from corral.cli.advice import advise
 from corral.cli.looking import look
 from corral.cli.screen import Screen
 from corral.core.keeper import Keeper
-from corral.errors import CorralError, InvalidOptions, NoServer, Refused, StoreFault
+from corral.errors import CorralError, EmbeddedServerError, InvalidOptions, RedisError, Refused
 from corral.protocols import PROTOCOLS, Protocol, protocol_named
 from corral.queue import Queue
 from corral.store.client import first_contact, without_password
@@ -259,7 +259,7 @@ def finish(as_json: bool, run: Callable[[Screen], Coroutine[Any, Any, int | None
     try:
         code = run_on_loop(run(screen))
     except CorralError as error:
-        if isinstance(error, StoreFault):
+        if isinstance(error, RedisError):
             advise(error)
         screen.fail(error)
         code = code_of(error)
@@ -271,7 +271,7 @@ def code_of(error: CorralError) -> int:
     match error:
         case Refused():
             return MISTAKEN
-        case StoreFault() | NoServer():
+        case RedisError() | EmbeddedServerError():
             return UNREACHABLE
     return FAILED
 

@@ -19,7 +19,7 @@ from corral.cli.session import Here, at_server
 from corral.core.event import EventKind
 from corral.core.job import JobState
 from corral.core.pages import EventColumns
-from corral.errors import StoreFault, StoreRefused
+from corral.errors import RedisError, RedisResponseError
 from corral.queue import Queue
 
 READ_S = 0.25
@@ -98,9 +98,9 @@ class Floor:
                     await self.find()
                     found_at = monotonic()
                 await self.read()
-            except StoreRefused:
+            except RedisResponseError:
                 raise  # it will be refused again
-            except StoreFault:
+            except RedisError:
                 continue  # the next look says it aloud
 
     async def read(self) -> None:
@@ -202,9 +202,9 @@ async def _print_again_and_again(
         try:
             await _print(floor, screen)
             is_away = False
-        except StoreRefused:
+        except RedisResponseError:
             raise  # it will be refused again
-        except StoreFault as error:
+        except RedisError as error:
             if not is_away:  # said once an outage
                 screen.fail(error)
             is_away = True
@@ -227,7 +227,7 @@ async def _draw(floor: Floor, here: Here, interval: float, following: "asyncio.T
         while True:
             try:
                 live.update(await picture(floor, here), refresh=True)
-            except StoreFault as error:
+            except RedisError as error:
                 live.update(Text(printable(f"no answer: {error}; trying again"), "bold red"), refresh=True)
             await _sleep(interval, following)
 

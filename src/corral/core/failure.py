@@ -29,8 +29,8 @@ _Entry = Verdict | _Wraps | Detail
 
 _TABLE: tuple[tuple[_Entry, str, str], ...] = (
     # what handlers and our own parts say
-    (_YES, "corral", "Transient JobTimeout ProcessDied Postpone GiveBack StoreFault SettleError"),
-    (_NO, "corral", "Unrecoverable JobCancelled Refused StoreRefused FailedChildren"),
+    (_YES, "corral", "Transient JobTimeout ProcessDied Postpone Release RedisError SettleError"),
+    (_NO, "corral", "Unrecoverable JobCancelled Refused RedisResponseError FailedChildren"),
     # timeouts and cancellation
     (_YES, "builtins", "TimeoutError KeyboardInterrupt"),
     (_YES, "asyncio", "CancelledError"),

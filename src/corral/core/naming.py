@@ -7,8 +7,7 @@ import re
 import unicodedata
 from typing import Any
 
-from corral.core.shown import shown
-from corral.errors import InvalidName
+from corral.errors import InvalidName, short_repr
 
 LONGEST_QUEUE = 255
 LONGEST_ID = 512
@@ -113,7 +112,7 @@ def check_step(step: Any) -> str:
 
 def _check_text(what: str, text: Any, longest: int) -> None:
     if not isinstance(text, str):
-        raise InvalidName(f"{what} {shown(text)} is of type {type(text).__name__}; use text")
+        raise InvalidName(f"{what} {short_repr(text)} is of type {type(text).__name__}; use text")
     if not text:
         raise InvalidName(f"{what} is empty; give it at least one letter or digit")
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

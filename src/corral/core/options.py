@@ -1,12 +1,12 @@
-"""What a producer may ask for: checked, completed with defaults, or refused with the way out."""
+"""Job options: checked, completed with defaults, or refused where the protocol lacks the capability."""
 
 import warnings
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from corral.core.capability import Capability, require
 from corral.core.job import (
     DEFAULT_ATTEMPTS,
     DEFAULT_BACKOFF_MS,
@@ -15,8 +15,7 @@ from corral.core.job import (
     JobOptions,
     Keep,
 )
-from corral.core.shown import shown
-from corral.errors import CorralWarning, InvalidOptions
+from corral.errors import CorralWarning, InvalidOptions, Unsupported, short_repr
 
 HIGHEST_PRIORITY = 2**21
 LONGEST_DELAY_MS = 5 * 365 * 86_400_000
@@ -28,6 +27,39 @@ MANY_KEPT = 10_000
 
 BACKOFF_KINDS = ("fixed", "exponential", "custom")
 _BACKOFF_WAY_OUT = "use 'fixed', 'exponential', or 'custom' (the worker's own rule)"
+
+
+class Capability(StrEnum):
+    """A feature that one protocol has and another may lack."""
+
+    DELAY = "delay"
+    RETRY = "retry"
+    PRIORITY = "priority"
+    LIFO = "lifo"
+    CUSTOM_ID = "custom ids"
+    REMOVAL = "removal policies"
+    PAUSE = "pause"
+    LOGS = "logs"
+    RATE_LIMIT = "rate limits"
+    CRON = "cron"
+    ROUTING = "routing"
+    TTL = "time to live"
+    IDEMPOTENCY = "idempotency keys"
+
+
+def require(protocol: str, capabilities: frozenset[Capability], needed: Capability, request: str) -> None:
+    """Raise `Unsupported` for `request` unless the protocol has the capability it needs.
+
+    >>> require("streams", frozenset(), Capability.DELAY, "delay=1000")
+    Traceback (most recent call last):
+    ...
+    corral.errors.Unsupported: protocol 'streams' has no delay, so delay=1000 cannot be kept; leave it out, or use a protocol that has it
+    """  # noqa: E501
+    if needed not in capabilities:
+        raise Unsupported(
+            f"protocol {protocol!r} has no {needed.value}, so {request} cannot be kept; "
+            f"leave it out, or use a protocol that has it"
+        )
 
 
 def build(
@@ -62,7 +94,7 @@ def build(
             field, needed, check, neutral = _OPTIONS[name]
             checked[field] = check(name, value)
             if checked[field] != neutral:
-                require(protocol, able, needed, f"{name}={shown(value)}")
+                require(protocol, able, needed, f"{name}={short_repr(value)}")
     return JobOptions(**checked, extra=extra)
 
 
@@ -79,13 +111,13 @@ def _defaults(able: frozenset[Capability]) -> Mapping[str, Any]:
 def _unknown(name: Any, known: list[str]) -> str:
     nearest = get_close_matches(str(name).lower(), known, n=1)
     way_out = f"did you mean {nearest[0]!r}?" if nearest else f"use any of {', '.join(sorted(known))}"
-    return f"there is no option {shown(name)}; {way_out}"
+    return f"there is no option {short_repr(name)}; {way_out}"
 
 
 def _whole(name: str, value: Any, lowest: int, highest: int, way_out: str) -> int:
     """A whole number within its limits; True is no number here, and 3.0 is no whole one."""
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-        raise InvalidOptions(f"{name} is {shown(value)}; {way_out}")
+        raise InvalidOptions(f"{name} is {short_repr(value)}; {way_out}")
     return int(value)
 
 
@@ -110,7 +142,7 @@ def _keep_logs(name: str, value: Any) -> int:
 
 def _lifo(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise InvalidOptions(f"{name} is {shown(value)}; use True (next to run) or False")
+        raise InvalidOptions(f"{name} is {short_repr(value)}; use True (next to run) or False")
     return value
 
 
@@ -123,13 +155,13 @@ def _backoff(name: str, value: Any) -> Backoff:
         value = {"type": value.kind, "delay": value.delay, "jitter": value.jitter}
     if not isinstance(value, Mapping):
         raise InvalidOptions(
-            f"{name} is {shown(value)}; use 'fixed', 'exponential', milliseconds, "
+            f"{name} is {short_repr(value)}; use 'fixed', 'exponential', milliseconds, "
             f"or {{'type': …, 'delay': …, 'jitter': …}}"
         )
     _check_parts(name, value, ("type", "delay", "jitter"))
     kind = value.get("type")
     if kind not in BACKOFF_KINDS:
-        raise InvalidOptions(f"{name} type is {shown(kind)}; {_BACKOFF_WAY_OUT}")
+        raise InvalidOptions(f"{name} type is {short_repr(kind)}; {_BACKOFF_WAY_OUT}")
     delay = value.get("delay", DEFAULT_BACKOFF_MS)
     way_out = f"use whole milliseconds from 1 up to {LONGEST_DELAY_MS} (five years)"
     return Backoff(
@@ -142,7 +174,7 @@ def _backoff(name: str, value: Any) -> Backoff:
 def _jitter(name: str, value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= 1:
-        raise InvalidOptions(f"{name} is {shown(value)}; use a share of the delay, from 0 to 1")
+        raise InvalidOptions(f"{name} is {short_repr(value)}; use a share of the delay, from 0 to 1")
     return float(value)
 
 
@@ -176,7 +208,7 @@ def _keep(name: str, value: Any) -> Keep:
 def _check_parts(name: str, value: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for part in value:
         if part not in known:
-            raise InvalidOptions(f"{name} has {shown(part)}; use {', '.join(map(repr, known))}")
+            raise InvalidOptions(f"{name} has {short_repr(part)}; use {', '.join(map(repr, known))}")
 
 
 _NEVER: Any = object()

@@ -9,7 +9,7 @@ from corral.core.backoff import BackoffRule as BackoffRule
 from corral.core.backoff import delay_before
 from corral.core.failure import Verdict, classify, spoken
 from corral.core.job import Claim, Job
-from corral.errors import GiveBack, JobCancelled, Postpone, WaitForChildren
+from corral.errors import JobCancelled, Postpone, Release, WaitForChildren
 
 
 class Completed(Struct, frozen=True, tag=True):
@@ -99,7 +99,7 @@ def _decide(job: Job, error: BaseException, reason: str, trace: str, policy: Ret
     match error:
         case Postpone(delay=delay):
             return Postponed(max(int(delay), 0))
-        case GiveBack():
+        case Release():
             return Released()
         case WaitForChildren():
             return WaitingChildren()

@@ -13,8 +13,7 @@ from uuid import UUID
 import orjson
 
 from corral.core.batch import encode_all
-from corral.core.shown import shown
-from corral.errors import InvalidPayload, PayloadTooLarge
+from corral.errors import InvalidPayload, PayloadTooLarge, short_repr
 
 LIMIT_BYTES = 10 * 1024 * 1024
 """Of a job's data and options together, as JSON."""
@@ -131,7 +130,7 @@ def check_progress(value: Any) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and not 0 <= value <= 100:
         raise InvalidPayload(
-            f"progress is {shown(value)}; use a number from 0 to 100, or an object for anything else"
+            f"progress is {short_repr(value)}; use a number from 0 to 100, or an object for anything else"
         )
     return value
 
@@ -181,7 +180,7 @@ def _inside(path: str, part: Any) -> Iterator[tuple[str, Any]]:
     # in reverse, because the stack takes the last first and the first fault should be named
     if isinstance(part, dict):
         for key in reversed(part):
-            name = f".{key}" if _IDENTIFIER.fullmatch(key) else f"[{shown(key)}]"
+            name = f".{key}" if _IDENTIFIER.fullmatch(key) else f"[{short_repr(key)}]"
             yield path + name, part[key]
     elif isinstance(part, list | tuple):
         for index in range(len(part) - 1, -1, -1):
@@ -199,7 +198,7 @@ def _complaint(part: Any) -> str | None:
             return f"has half a surrogate pair; {_CUT_WHOLE}" if _BROKEN.search(part) else None
         case int():
             is_writable = -(2**63) <= part < 2**64
-            return None if is_writable else f"is {shown(part)}; JSON here carries 64 bits: use text"
+            return None if is_writable else f"is {short_repr(part)}; JSON here carries 64 bits: use text"
         case float() if type(part) is float:
             return None if isfinite(part) else f"is {part}; JSON has no such number: use None or text"
         case time() if part.tzinfo is not None:
@@ -208,13 +207,13 @@ def _complaint(part: Any) -> str | None:
             return None
         case tuple() if type(part) is tuple:
             return None
-    return f"is {shown(part)} ({type(part).__name__}); {_way_out(part)}"
+    return f"is {short_repr(part)} ({type(part).__name__}); {_way_out(part)}"
 
 
 def _about_key(key: Any) -> str:
     if type(key) is str:
         return f"has a key with half a surrogate pair, {key!a}; {_CUT_WHOLE}"
-    return f"has the key {shown(key)} ({type(key).__name__}); use plain text for keys"
+    return f"has the key {short_repr(key)} ({type(key).__name__}); use plain text for keys"
 
 
 def _way_out(part: Any) -> str:

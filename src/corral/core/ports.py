@@ -97,7 +97,7 @@ class Broker(Protocol):
     async def turn(self, settlements: Sequence[Settlement], want: int) -> Turn:
         """Settle what ended, then claim up to `want` jobs, in one round trip.
 
-        A lost answer raises `Away`; the receipt it may have claimed under is then in `unanswered`.
+        A lost answer raises `RedisConnectionError`; the receipt of its claims is then in `unanswered`.
         A turn that only settles may be under way beside one that claims, but never two that claim.
         """
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from corral.errors import StoreFault
+from corral.errors import RedisError
 from corral.gateway import frames
 from corral.gateway.callers import Role
 from corral.gateway.describe import problems
@@ -145,7 +145,7 @@ class FeedResponse(Response):
             await asyncio.sleep(NEW_QUEUES_S)
             try:
                 queues = await self._hall.directory.queues(protocol)
-            except StoreFault:
+            except RedisError:
                 continue
             for queue in queues:
                 key = key_of(queue)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
-from corral.errors import StoreFault
+from corral.errors import RedisError
 from corral.gateway.answers import json_answer
 from corral.gateway.callers import Role
 from corral.gateway.describe import problems
@@ -59,7 +59,7 @@ async def metrics(request: Request) -> Response:
     try:
         queues = await hall.ask(hall.directory.queues())
         await hall.ask(asyncio.gather(*(_count(hall, queue) for queue in queues)))
-    except StoreFault:
+    except RedisError:
         # the other numbers are still worth having
         hall.metrics.server_answers(False)
     else:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from corral.errors import Away, StoreFault
+from corral.errors import RedisConnectionError, RedisError
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class Patience:
         self._asking: asyncio.Task[None] | None = None
 
     async def ask(self, answer: Awaitable[T]) -> T:
-        """What the server answers; `Away` where it is silent."""
+        """What the server answers; `RedisConnectionError` where it is silent."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as limit:
@@ -38,7 +38,7 @@ class Patience:
                 finally:
                     watch.stop()
         except TimeoutError:
-            raise Away(f"the server is silent for {self.seconds:g} s") from None
+            raise RedisConnectionError(f"the server is silent for {self.seconds:g} s") from None
 
     def has_heard_since(self, moment: float) -> bool:
         """Did the server give a sign of life after that?"""
@@ -53,7 +53,7 @@ class Patience:
         try:
             async with asyncio.timeout(self.seconds):
                 await self._ping()
-        except (StoreFault, TimeoutError):
+        except (RedisError, TimeoutError):
             return
         self._heard_at = asyncio.get_running_loop().time()
 

@@ -18,10 +18,10 @@ from corral.errors import (
     InvalidOptions,
     InvalidPayload,
     PayloadTooLarge,
+    RedisError,
+    RedisResponseError,
     Refused,
     SettleError,
-    StoreFault,
-    StoreRefused,
     UnknownProtocol,
     Unsupported,
 )
@@ -130,11 +130,11 @@ class Problem(Exception):
 
 def of_error(error: CorralError) -> Problem:
     """The problem that one of the house's own errors is."""
-    if isinstance(error, StoreFault):
+    if isinstance(error, RedisError):
         # the server's own words name its address and its keys: they are for the log
         logger("gateway").warning("the server did not serve", error=str(error))
         word = type(error).__name__
-        if isinstance(error, StoreRefused):
+        if isinstance(error, RedisResponseError):
             return Problem("server-refused", f"the job server refused a command ({word}); the log has more")
         return Problem("server-away", f"the job server does not serve just now ({word}); {_ASK_AGAIN}")
     for kind, name in _OF_ERRORS:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from corral.core.job import Job, JobState
 from corral.core.naming import RESERVED_IDS
-from corral.errors import StoreRefused
+from corral.errors import RedisResponseError
 from corral.gateway import headers
 from corral.gateway.answers import event_document, job_document, json_answer, read_offset, write_offset
 from corral.gateway.callers import Role
@@ -147,7 +147,7 @@ async def one_job(hall: Hall, queue: Queue, job_id: str) -> Job:
     if is_plausible(job_id):
         try:
             job = await hall.ask(queue.inspector.job(job_id))
-        except StoreRefused as error:
+        except RedisResponseError as error:
             # another key of the queue stands under that name
             if "WRONGTYPE" not in str(error):
                 raise

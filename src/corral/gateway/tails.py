@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Protocol
 
 from corral.core.desk import Story
-from corral.errors import StoreFault, StoreRefused
+from corral.errors import RedisError, RedisResponseError
 from corral.gateway import frames
 from corral.gateway.patience import Patience
 from corral.gateway.settings import Settings
@@ -206,10 +206,10 @@ class Tails:
                 await self._serve(keys)
                 tries = 0
                 continue
-            except StoreRefused:
+            except RedisResponseError:
                 await self._serve_each(keys)
                 continue
-            except StoreFault as error:
+            except RedisError as error:
                 self._tell_away(error)
             except Exception as error:  # a fault of ours in one look must not end all others
                 logger("gateway").error("a look for news failed", error=repr(error))
@@ -223,12 +223,12 @@ class Tails:
         for key in keys:
             try:
                 await self._serve([key])
-            except StoreRefused as error:
+            except RedisResponseError as error:
                 logger("gateway").warning("a tail cannot be read", key=key, error=str(error))
                 broken = frames.own("gateway.broken", reason="the server refuses to read these events")
                 for tail in self._readers.get(key, ()):
                     tail.outlet.end(broken)
-            except StoreFault:
+            except RedisError:
                 self.look(key)
 
     async def _serve(self, keys: Iterable[str]) -> None:
@@ -286,7 +286,7 @@ class Tails:
 
     # -- the server comes and goes -------------------------------------------------------------------------
 
-    def _tell_away(self, error: StoreFault) -> None:
+    def _tell_away(self, error: RedisError) -> None:
         if not self._is_away:
             self._is_away = True
             logger("gateway").warning("tails wait for the server", error=str(error))
@@ -326,7 +326,7 @@ class Tails:
     async def _ask_for_news(self, wanted: Sequence[tuple[str, str]], is_thorough: bool) -> None:
         try:
             news = await self._patience.ask(self._source.news(wanted, is_thorough))
-        except StoreFault:
+        except RedisError:
             # the pump finds out what is wrong, and tells it
             news = [key for key, _ in wanted]
         for key in news:
@@ -357,7 +357,7 @@ class Tails:
                         self.look(key)
                     if not self._readers:
                         return
-        except StoreFault:
+        except RedisError:
             # the sweep goes on finding what is new
             await asyncio.sleep(self._sweep_s)
 

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from corral.core.bulk import Census, Intake
-from corral.core.capability import Capability
 from corral.core.desk import Desk, Stories
 from corral.core.event import JobEvent
 from corral.core.gauge import Gauge
 from corral.core.job import JobOptions, JobState
 from corral.core.keeper import Keeper, Timekeeper
+from corral.core.options import Capability
 from corral.core.ports import Broker, EventLog, Inspector, Operator, Reporter
 from corral.errors import InvalidName, UnknownProtocol
 from corral.protocols import bridgemq, bullmq, streams

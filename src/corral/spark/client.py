@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from corral.core.bulk import Census, Intake
 from corral.core.ports import EventLog, Inspector
-from corral.errors import StoreFault, StoreRefused
+from corral.errors import RedisError, RedisResponseError
 from corral.protocols import in_one_slot
 from corral.protocols.binding import Binding
 from corral.spark.options import Where, is_pattern
@@ -45,9 +45,9 @@ class Visit:
             try:
                 # not `Runner.run`: it sets a signal handler, and for that Python spells out the whole answer
                 return self._runner.get_loop().run_until_complete(call())
-            except StoreRefused:
+            except RedisResponseError:
                 raise
-            except StoreFault:
+            except RedisError:
                 delay = reconnect.delay(tries)
                 if time.monotonic() + delay > deadline:
                     raise

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from corral.core.event import Extent
 from corral.core.pages import Marks
-from corral.core.shown import shown
-from corral.errors import InvalidOptions
+from corral.errors import InvalidOptions, short_repr
 
 BEGINNING = "0-0"
 LAST_OF_A_MILLISECOND = 18_446_744_073_709_551_615
@@ -65,7 +64,7 @@ def check_id(queue: str, given: Any) -> str:
     parts = text.split("-")
     if len(parts) > 2 or not all(part.isdecimal() for part in parts):
         raise InvalidOptions(
-            f"offset {shown(given)} of queue {queue!r} is no event id; use one such as 1700000000000-0"
+            f"offset {short_repr(given)} of queue {queue!r} is no event id; use one such as 1700000000000-0"
         )
     return text
 

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any
 
-from corral.core.shown import shown
-from corral.errors import InvalidOptions
+from corral.errors import InvalidOptions, short_repr
 from corral.protocols import PROTOCOLS, Protocol, protocol_named
 from corral.store.client import Store
 
@@ -99,7 +98,7 @@ def table(options: Mapping[str, str]) -> str:
     """`events` or `jobs`."""
     asked = options.get("table", "events")
     if asked not in TABLES:
-        raise InvalidOptions(f"there is no table {shown(asked)}; use one of {', '.join(TABLES)}")
+        raise InvalidOptions(f"there is no table {short_repr(asked)}; use one of {', '.join(TABLES)}")
     return asked
 
 
@@ -172,12 +171,14 @@ def _check_names(options: Mapping[str, str], known: tuple[str, ...]) -> None:
             nearest = get_close_matches(name.lower(), sorted(lowered), n=1)
             spelled = {word.lower(): word for word in known}
             way_out = f"did you mean {spelled[nearest[0]]!r}?" if nearest else f"use {', '.join(known)}"
-            raise InvalidOptions(f"there is no option {shown(name)} here; {way_out}")
+            raise InvalidOptions(f"there is no option {short_repr(name)} here; {way_out}")
 
 
 def _write_id(given: str | None) -> str | None:
     if given is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", given):
-        raise InvalidOptions(f"writeId is {shown(given)}; use up to 200 letters, digits, '-', '_' and '.'")
+        raise InvalidOptions(
+            f"writeId is {short_repr(given)}; use up to 200 letters, digits, '-', '_' and '.'"
+        )
     return given
 
 
@@ -190,7 +191,7 @@ def _whole(options: Mapping[str, str], name: str, default: int | None) -> int | 
     except ValueError:
         value = 0
     if value < 1:
-        raise InvalidOptions(f"{name} is {shown(given)}; use a whole number from 1")
+        raise InvalidOptions(f"{name} is {short_repr(given)}; use a whole number from 1")
     return value
 
 
@@ -201,7 +202,7 @@ def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise InvalidOptions(f"{name} is {shown(given)}; use a number of seconds from 0")
+        raise InvalidOptions(f"{name} is {short_repr(given)}; use a number of seconds from 0")
     return value
 
 
@@ -210,7 +211,7 @@ def _yes_or_no(options: Mapping[str, str], name: str, default: bool) -> bool:
     if given is None:
         return default
     if given.lower() not in ("true", "false"):
-        raise InvalidOptions(f"{name} is {shown(given)}; use true or false")
+        raise InvalidOptions(f"{name} is {short_repr(given)}; use true or false")
     return given.lower() == "true"
 
 
@@ -223,7 +224,7 @@ def _object(options: Mapping[str, str], name: str) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise InvalidOptions(f'{name} is {shown(given)}; use a JSON object such as {{"attempts": 5}}')
+        raise InvalidOptions(f'{name} is {short_repr(given)}; use a JSON object such as {{"attempts": 5}}')
     return value
 
 
@@ -237,7 +238,7 @@ def _offsets(options: Mapping[str, str], name: str, default: str) -> Any:
         value = None
     if not isinstance(value, dict):
         raise InvalidOptions(
-            f"{name} is {shown(given)}; use earliest, latest, or an event id for each queue, "
+            f"{name} is {short_repr(given)}; use earliest, latest, or an event id for each queue, "
             f'such as {{"mail": "1700000000000-0"}}'
         )
     return value
@@ -251,7 +252,7 @@ def _moment(name: str, given: str) -> int:
         at = datetime.fromisoformat(given)
     except ValueError:
         raise InvalidOptions(
-            f"{name} is {shown(given)}; use milliseconds since the epoch, or a time such as "
+            f"{name} is {short_repr(given)}; use milliseconds since the epoch, or a time such as "
             f"2025-01-31T12:00:00Z"
         ) from None
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

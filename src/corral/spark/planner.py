@@ -11,8 +11,7 @@ from typing import Any, Self
 
 from corral.core.event import Extent
 from corral.core.pages import Marks
-from corral.core.shown import shown
-from corral.errors import CorralError, InvalidOptions
+from corral.errors import CorralError, InvalidOptions, short_repr
 from corral.spark import offsets
 from corral.spark.client import Visit
 from corral.spark.offsets import BEGINNING, Position, Positions, Stretch
@@ -196,7 +195,7 @@ class Planner:
             return offsets.earliest(extent) if asked == EARLIEST else offsets.latest(extent)
         if isinstance(asked, Mapping):
             if "id" not in asked:
-                raise InvalidOptions(f"offset {shown(asked)} of queue {queue!r} has no 'id'")
+                raise InvalidOptions(f"offset {short_repr(asked)} of queue {queue!r} has no 'id'")
             event_id, added = offsets.check_id(queue, asked["id"]), asked.get("added")
             if isinstance(added, int) and added >= 0:
                 return Position(event_id, added)

@@ -12,8 +12,7 @@ import orjson
 
 from corral.core import naming, options
 from corral.core.job import Job, JobOptions
-from corral.core.shown import shown
-from corral.errors import InvalidOptions, InvalidPayload
+from corral.errors import InvalidOptions, InvalidPayload, short_repr
 from corral.spark.options import Where, Writing
 
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
@@ -39,7 +38,7 @@ class RowReader:
         for option, column in asked.items():
             if column is not None and column not in columns:
                 raise InvalidOptions(
-                    f"{option} is {shown(column)}, which is no column; there are {', '.join(columns)}"
+                    f"{option} is {short_repr(column)}, which is no column; there are {', '.join(columns)}"
                 )
         used = {column for column in asked.values() if column is not None}
         self._data_columns = [column for column in columns if column not in used]
@@ -91,8 +90,8 @@ def parsed(column: str, text: str) -> Any:
         return json.loads(text) if _LONG_NUMBER.search(raw) else orjson.loads(raw)
     except ValueError:
         raise InvalidPayload(
-            f"column {column!r} holds {shown(text)}, which is no JSON; leave dataColumn out, and the other "
-            f"columns become an object"
+            f"column {column!r} holds {short_repr(text)}, which is no JSON; leave dataColumn out, and the "
+            f"other columns become an object"
         ) from None
 
 

@@ -21,8 +21,7 @@ from pyspark.sql.datasource import (
 
 from corral.core.bulk import Ledger
 from corral.core.job import Job, JobState
-from corral.core.shown import shown
-from corral.errors import Refused
+from corral.errors import Refused, short_repr
 from corral.spark.client import Visit
 from corral.spark.options import Where, Writing
 from corral.spark.rows import RowReader
@@ -193,8 +192,8 @@ def _submit(visit: Visit, queue: str, ledger: Ledger, jobs: Sequence[Job]) -> in
 def _stop_at_first(rows: list[dict[str, Any]], refused: dict[int, Refused]) -> None:
     for place, error in sorted(refused.items()):
         raise type(error)(
-            f"{error} (row {shown(rows[place])}); give option 'deadRows' a folder, and such rows go there "
-            f"while the others become jobs"
+            f"{error} (row {short_repr(rows[place])}); give option 'deadRows' a folder, and such rows go "
+            f"there while the others become jobs"
         ) from None
 
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from random import random
 from typing import Any
 
-from corral.errors import Away
+from corral.errors import RedisConnectionError
 from corral.store.address import Address, Kind
 from corral.store.address import without_password as without_password
 from corral.store.cluster import Cluster
 from corral.store.connection import Connection, Fixed
-from corral.store.faults import UnknownScript
+from corral.store.errors import NoScriptError
 from corral.store.scripts import Script
 from corral.store.sentinel import Sentinels
 from corral.store.slots import Slots
@@ -62,7 +62,7 @@ class Store:
         call = self._connection.call
         try:
             return await call("EVALSHA", script.sha, len(keys), *keys, *args)
-        except UnknownScript:
+        except NoScriptError:
             # the script did not run, so sending it again cannot run it twice
             return await call("EVAL", script.text, len(keys), *keys, *args)
 
@@ -75,7 +75,7 @@ class Store:
         rest = [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in calls]
         try:
             return await self._connection.transact(rest)
-        except UnknownScript:
+        except NoScriptError:
             # a server that does not know the script has run none of the calls; the first one teaches it
             keys, args = calls[0]
             return await self._connection.transact(
@@ -123,8 +123,8 @@ async def first_contact(store: Store) -> None:
     """Return when the server answers; say what was dialled where it does not."""
     try:
         await store.call("PING")
-    except Away as error:
-        raise Away(
+    except RedisConnectionError as error:
+        raise RedisConnectionError(
             f"no server at {store.dialled} ({error.__cause__ or error}); "
             f"start one there, or give another address by REDIS_URL or Corral(url)"
         ) from error

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from corral.errors import Away, ClusterMoving, ReadOnly
+from corral.errors import RedisClusterError, RedisConnectionError, RedisReadOnlyError
 from corral.store.address import Node
 from corral.store.connection import Connection, Fixed
-from corral.store.faults import Elsewhere, Unreached
+from corral.store.errors import ConnectError, SlotMovedError
 from corral.store.slots import Slots, keys_of, shared_slot, slot_of_pattern
 
 FIRST_PAUSE_S = 0.005
@@ -101,24 +101,24 @@ class Cluster:
             try:
                 node = await self._slots.owner(slot)
                 return await self._send(node, send, asking)
-            except Unreached:
+            except ConnectError:
                 # it has not run, so it may go to whoever took over; as long as nobody has, that is said
                 self._slots.doubt()
                 if node == unreached:
                     raise
                 unreached = node
                 continue
-            except Elsewhere as fault:
+            except SlotMovedError as fault:
                 if clock() > deadline:
                     raise
                 if fault.is_for_good and not is_told:
                     is_told = True
                     continue
-            except ClusterMoving:
+            except RedisClusterError:
                 if clock() > deadline:
                     raise
                 self._slots.doubt()
-            except (Away, ReadOnly):
+            except (RedisConnectionError, RedisReadOnlyError):
                 # it may have run: whoever called decides what comes next
                 self._slots.doubt()
                 raise
@@ -128,7 +128,7 @@ class Cluster:
     async def _send(self, node: Node, send: Send, asking: Sequence[Any] | None) -> Any:
         try:
             return await send(self._connection(node))
-        except Elsewhere as fault:
+        except SlotMovedError as fault:
             other = (fault.node[0] or node[0], fault.node[1])
             if fault.is_for_good:
                 self._slots.moved(fault.slot, other)
@@ -155,7 +155,7 @@ class Cluster:
         """The answer of the first master that gives one; a command without keys only asks."""
         *others, last = await self._slots.masters()
         for node in others:
-            with suppress(Away):
+            with suppress(RedisConnectionError):
                 return await self._at(node, command)
         return await self._at(last, command)
 
@@ -166,7 +166,7 @@ class Cluster:
     async def _at(self, node: Node, command: Sequence[Any]) -> Any:
         try:
             return await self._connection(node).call(*command)
-        except Away:
+        except RedisConnectionError:
             self._slots.doubt()
             raise
 

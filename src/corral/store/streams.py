@@ -6,9 +6,9 @@ from typing import Any
 
 from corral.core.event import Extent
 from corral.core.pages import EventColumns, EventPage, Marks
-from corral.errors import StoreFault, StoreRefused
+from corral.errors import RedisError, RedisResponseError
 from corral.store.client import Reconnect, Store
-from corral.store.faults import fault_of_text
+from corral.store.errors import error_from_reply
 from corral.store.scripts import Scripts
 
 BLOCK_MS = 5000
@@ -38,7 +38,7 @@ async def extent(store: Store, stream: str) -> Extent:
     """What is kept of a stream, and how much was ever added where the server tells (Redis 7 on)."""
     try:
         answer = await store.call("XINFO", "STREAM", stream)
-    except StoreRefused as error:
+    except RedisResponseError as error:
         if _is_missing(error):
             return _extent([])
         raise
@@ -63,7 +63,7 @@ async def read_page(
         ]
     )
     if isinstance(info, Exception):
-        fault = fault_of_text(str(info), stream)
+        fault = error_from_reply(str(info), stream)
         if not _is_missing(fault):
             raise fault
         info = []
@@ -89,8 +89,8 @@ async def mark(store: Store, stream: str, after: str, until: str, first: int, st
     return Marks(counted, marks, last.decode() or None, is_whole == 1, _extent(info))
 
 
-def _is_missing(error: StoreFault) -> bool:
-    return isinstance(error, StoreRefused) and "no such key" in str(error)
+def _is_missing(error: RedisError) -> bool:
+    return isinstance(error, RedisResponseError) and "no such key" in str(error)
 
 
 def _extent(flat: Sequence[Any]) -> Extent:
@@ -121,9 +121,9 @@ async def follow(store: Store, stream: str, after: str) -> AsyncIterator[list[En
                     "XREAD", "COUNT", PAGE, "BLOCK", BLOCK_MS, "STREAMS", stream, position
                 )
                 tries = 0
-            except StoreRefused:
+            except RedisResponseError:
                 raise
-            except StoreFault:
+            except RedisError:
                 await asyncio.sleep(reconnect.delay(tries))
                 tries += 1
                 continue

@@ -6,7 +6,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from corral.core.gauge import Gauge
-from corral.errors import StoreFault
+from corral.errors import RedisError
 from corral.telemetry.logs import logger
 
 
@@ -24,7 +24,7 @@ class AskedGauges(Collector):
         """One family for each name."""
         try:
             gauges = self._read()
-        except (StoreFault, TimeoutError) as error:
+        except (RedisError, TimeoutError) as error:
             logger("metrics").warning("the server was not asked for its gauges", why=str(error))
             return
         families: dict[str, GaugeMetricFamily] = {}

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from corral.core.job import Claim
-from corral.errors import StoreFault
+from corral.errors import RedisError
 from corral.telemetry.logs import logger
 from corral.telemetry.metrics import QueueMetrics
 from corral.worker.attempt import Attempt, moment
@@ -83,7 +83,7 @@ class Heartbeat:
             try:
                 async with self._open_connections() as connections:
                     await self._beat_on(connections)
-            except StoreFault as fault:
+            except RedisError as fault:
                 self._failed(self._held(), fault, 0.0)
                 await self._rest(self.every)
 
@@ -93,7 +93,7 @@ class Heartbeat:
             began = perf_counter()
             await self._once(connections)
             await self._rest(max(self.every - (perf_counter() - began), 0.0))
-        with suppress(StoreFault, TimeoutError):
+        with suppress(RedisError, TimeoutError):
             await asyncio.wait_for(connections.reporter.beat(stopping=True), LAST_WORD_S / 2)
 
     async def _rest(self, seconds: float) -> None:
@@ -116,12 +116,12 @@ class Heartbeat:
                 self._tell_cancelled(self._pick(held, extension.cancelled))
                 self._tell_lost(lost)
             await connections.reporter.beat()
-        except StoreFault as fault:
+        except RedisError as fault:
             self._failed(held, fault, perf_counter() - began)
         except Exception:
             self._log.exception("a beat failed")
 
-    def _failed(self, held: Sequence[Attempt], fault: StoreFault, seconds: float) -> None:
+    def _failed(self, held: Sequence[Attempt], fault: RedisError, seconds: float) -> None:
         if not held:
             self._log.warning(f"failed to beat: {fault}")
             return

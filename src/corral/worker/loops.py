@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from corral.core.job import Claim
 from corral.core.ports import Broker
-from corral.errors import StoreFault
+from corral.errors import RedisError
 from corral.telemetry.logs import logger
 from corral.telemetry.metrics import QueueMetrics
 
@@ -52,7 +52,7 @@ class Loop:
     async def _guarded(self) -> None:
         try:
             await self._once()
-        except StoreFault as fault:
+        except RedisError as fault:
             self._log.warning(f"{self.name} could not run: {fault}")
         except Exception:
             self._log.exception(f"{self.name} failed")

@@ -1,10 +1,10 @@
-"""Away and back: how long a worker waits for a server that does not serve, and who is told."""
+"""How long a worker waits for a server that does not serve, and who is told."""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from corral.errors import StoreFault, StoreRefused
+from corral.errors import RedisError, RedisResponseError
 from corral.worker.events import Happening, WorkerEvent
 from corral.worker.reports import Reports
 
@@ -30,13 +30,13 @@ class Outage:
             self._reports.tell(WorkerEvent(Happening.BACK))
         self._reports.metrics.connected(True)
 
-    async def stand_back(self, fault: StoreFault) -> None:
+    async def stand_back(self, fault: RedisError) -> None:
         """Wait before the next try, longer each time; after the last allowed one the fault is raised."""
         if self._tries == 0:
             self._reports.tell(WorkerEvent(Happening.AWAY, error=fault))
         if self._max_tries is not None and self._tries >= self._max_tries:
             raise fault
-        is_refused = isinstance(fault, StoreRefused)
+        is_refused = isinstance(fault, RedisResponseError)
         delay = self._delays(LONGEST_DELAY if is_refused else self._tries)
         self._tries += 1
         self._reports.metrics.connected(False)

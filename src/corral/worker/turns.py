@@ -8,7 +8,7 @@ from typing import Any
 from corral.core.job import Claim
 from corral.core.outcome import Released, RetryPolicy, Settlement
 from corral.core.ports import Broker, Rest, Turn, Why
-from corral.errors import LockMissing, StoreFault
+from corral.errors import LockMissing, RedisError
 from corral.worker.attempt import Attempt, Moment, moment
 from corral.worker.events import Happening, WorkerEvent
 from corral.worker.executor import Executor
@@ -140,7 +140,7 @@ class Turns:
             while self._is_needed():
                 try:
                     await self._cycle()
-                except StoreFault as fault:
+                except RedisError as fault:
                     await self._break_off()
                     await self._outage.stand_back(fault)
         finally:
@@ -315,7 +315,7 @@ class Turns:
             trip = self._under_way[0]
             try:
                 turn = await trip.answer
-            except StoreFault:
+            except RedisError:
                 trip.want = 0
                 self._again.append(trip)
             else:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from structlog.typing import FilteringBoundLogger
 
 from corral.core.ports import Broker, Rest
-from corral.errors import StoreFault
+from corral.errors import RedisError
 
 
 class Waiter:
@@ -38,7 +38,7 @@ class Waiter:
         try:
             await self._broker.wait(rest)
             self._failures = 0
-        except StoreFault as fault:
+        except RedisError as fault:
             # the next trip finds out how the server is; a wait that alone is refused must not spin
             self._log.warning(f"waiting for work failed: {fault}")
             await asyncio.sleep(self._delays(self._failures))
@@ -59,5 +59,5 @@ class Waiter:
         waiting, self._waiting, self.rest = self._waiting, None, None
         if waiting is not None:
             waiting.cancel()
-            with suppress(asyncio.CancelledError, StoreFault):
+            with suppress(asyncio.CancelledError, RedisError):
                 await waiting

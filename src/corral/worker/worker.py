@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 
 from corral.core.outcome import RetryPolicy
 from corral.core.ports import Broker, Profile
-from corral.errors import InvalidOptions, StoreFault
+from corral.errors import InvalidOptions, RedisError
 from corral.telemetry.logs import logger
 from corral.telemetry.metrics import Metrics, QueueMetrics
 from corral.worker.connections import OpenConnections
@@ -223,7 +223,7 @@ class Worker:
             self._executor.close()
         try:
             await self._stack.aclose()
-        except StoreFault as fault:
+        except RedisError as fault:
             self._log.warning(f"the connections could not be closed in good order: {fault}")
 
     # -- crash ------------------------------------------------------------------------------------------

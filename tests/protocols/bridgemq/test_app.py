@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from corral import Away, Corral, InvalidName, InvalidOptions, InvalidPayload, JobState, Unsupported
+from corral import (
+    Corral,
+    InvalidName,
+    InvalidOptions,
+    InvalidPayload,
+    JobState,
+    RedisConnectionError,
+    Unsupported,
+)
 from corral.core.gauge import Gauge
 from corral.telemetry.gauges import AskedGauges
 from tests.support.apps import ended, reached, working
@@ -247,7 +255,7 @@ async def test_while_the_server_does_not_answer_the_other_metrics_are_still_told
     app.job("film", protocol="bridgemq")(lambda job: None)
 
     def away() -> list[Gauge]:
-        raise Away("no server")
+        raise RedisConnectionError("no server")
 
     gauges: list[Gauge] = [Gauge("a", "b", 1, {"type": 'q"\n'}), Gauge("a", "b", 2, {"type": "r"})]
     app.metrics.registry.register(AskedGauges(lambda: gauges))

@@ -7,7 +7,7 @@ import pytest
 
 from corral.core.job import JobState
 from corral.core.outcome import Completed, Dead, Retry
-from corral.errors import Away
+from corral.errors import RedisConnectionError
 from corral.store.client import Store
 from tests.support.bridgemq_harness import BridgemqHarness, open_harness
 from tests.support.servers import Server
@@ -113,10 +113,10 @@ async def test_an_interrupted_replay_loses_nothing_and_doubles_nothing(harness: 
     async def fails_at_times(*call):
         luck = chance.random()
         if luck < 0.2:
-            raise Away("before it was sent")
+            raise RedisConnectionError("before it was sent")
         answer = await real(*call)
         if luck > 0.8:
-            raise Away("after it ran, the answer was lost")
+            raise RedisConnectionError("after it ran, the answer was lost")
         return answer
 
     harness.store.run = fails_at_times
@@ -125,7 +125,7 @@ async def test_an_interrupted_replay_loses_nothing_and_doubles_nothing(harness: 
         try:
             await harness.operator().replay()
             break
-        except Away:
+        except RedisConnectionError:
             interrupted += 1
             waiting, dead = harness.ids("waiting"), harness.ids("deadletter")
             assert sorted(waiting + dead) == ids, "each is in one place, and in one only"

@@ -9,7 +9,7 @@ import pytest
 from corral.core.event import EventKind
 from corral.core.job import JobState
 from corral.core.outcome import AlreadyMoved, Cancelled, Completed, Dead, Retry, WaitingChildren
-from corral.errors import JobMissing, LockMissing, LockStolen, NotActive, SettleFault
+from corral.errors import JobMissing, LockMissing, LockStolen, NotActive, SettlementFailed
 from corral.store.client import Store
 from tests.support.bridgemq_harness import BridgemqHarness, open_harness
 from tests.support.foreign_client_bridgemq import ForeignProducer, ForeignWorker
@@ -293,7 +293,7 @@ async def test_one_settlement_the_server_refuses_leaves_its_neighbours_alone(har
     claims = (await broker.turn([], 3)).claims
     harness.client.set("bridge:jobs:failure:j1", "no hash")
     verdicts = (await broker.turn([harness.settle(claim, Dead("x")) for claim in claims], 0)).verdicts
-    assert [type(verdict) for verdict in verdicts] == [type(None), SettleFault, type(None)]
+    assert [type(verdict) for verdict in verdicts] == [type(None), SettlementFailed, type(None)]
     assert harness.ids("deadletter") == ["j2", "j0"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from corral.core.cron import Cron
 from corral.core.outcome import Completed
-from corral.errors import Away, InvalidName, InvalidOptions
+from corral.errors import InvalidName, InvalidOptions, RedisConnectionError
 from corral.protocols.bridgemq.broker import BridgemqBroker
 from corral.protocols.bridgemq.keys import Keys
 from corral.protocols.bridgemq.options import Settings
@@ -274,7 +274,7 @@ async def test_a_thousand_ticks_with_leaders_killed_and_paused_fire_each_time_on
     async def loses_answers(*call: Any) -> Any:
         answer = await real(*call)
         if chance.random() < 0.05:
-            raise Away("the answer was lost")
+            raise RedisConnectionError("the answer was lost")
         return answer
 
     for _ in range(1000):
@@ -297,7 +297,7 @@ async def test_a_thousand_ticks_with_leaders_killed_and_paused_fire_each_time_on
                     refused += await who.fire(*taken) is None
                 case _:
                     await chance.choice(alive).once()
-        except Away:
+        except RedisConnectionError:
             pass
         finally:
             harness.store.run = real

@@ -10,7 +10,7 @@ import redis
 from corral.core.job import Claim, Job
 from corral.core.outcome import Completed, Dead, Released, Settlement
 from corral.core.ports import Profile
-from corral.errors import LockMissing, LockStolen, OutOfMemory, SettleError
+from corral.errors import LockMissing, LockStolen, RedisOutOfMemoryError, SettleError
 from corral.protocols.binding import Binding
 from corral.protocols.streams.broker import StreamsBroker
 from corral.store.client import Store
@@ -113,14 +113,14 @@ async def test_a_full_server_refuses_the_whole_turn_and_nothing_is_half_done(mak
     await broker.submit([Job(name="chat", data={}, queue="jobs")])
     client.config_set("maxmemory", "100kb")
     try:
-        with pytest.raises(OutOfMemory):
+        with pytest.raises(RedisOutOfMemoryError):
             await settle(broker, claim)
-        with pytest.raises(OutOfMemory):
+        with pytest.raises(RedisOutOfMemoryError):
             await broker.turn([], 1)
-        with pytest.raises(OutOfMemory):
+        with pytest.raises(RedisOutOfMemoryError):
             await broker.submit([Job(name="chat", data={}, queue="jobs")])
         make_old(client, claim.receipt.entry)
-        with pytest.raises(OutOfMemory):
+        with pytest.raises(RedisOutOfMemoryError):
             await broker.recover()
     finally:
         client.config_set("maxmemory", "0")

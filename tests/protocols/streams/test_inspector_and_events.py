@@ -12,7 +12,7 @@ from corral.core.job import Claim, Job, JobOptions, JobState
 from corral.core.outcome import Cancelled, Completed, Dead, Released, Settlement
 from corral.core.ports import Profile
 from corral.errors import (
-    StoreFault,
+    RedisError,
 )
 from corral.protocols.binding import Binding
 from corral.protocols.streams import inspector as inspector_module
@@ -322,7 +322,7 @@ async def test_in_a_cluster_a_hash_tag_keeps_every_verb_in_one_slot() -> None:
         assert await operator.remove([ids[0]]) == [ids[0]]
         assert (await StreamsInspector(binding).counts())[JobState.ACTIVE] == 2
         await broker.close()
-        with pytest.raises(StoreFault, match="CROSSSLOT"):
+        with pytest.raises(RedisError, match="CROSSSLOT"):
             await submit(StreamsBroker(Binding(store, "jobs", "", now_ms, Profile(name="w1"))))
     finally:
         await store.close()

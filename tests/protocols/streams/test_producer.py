@@ -15,7 +15,7 @@ from corral.errors import (
     InvalidOptions,
     InvalidPayload,
     PayloadTooLarge,
-    StoreRefused,
+    RedisResponseError,
     Unsupported,
 )
 from corral.protocols.binding import Binding
@@ -348,7 +348,7 @@ async def test_what_the_contract_has_no_word_for_is_refused(broker, client, opti
 async def test_a_key_of_the_wrong_type_leaves_nothing_half_written(broker, client, key) -> None:
     client.sadd(key, "in the way")
     before = keyspace(client)
-    with pytest.raises(StoreRefused, match=f"{key} holds a set"):
+    with pytest.raises(RedisResponseError, match=f"{key} holds a set"):
         await broker.submit([a_job(), a_job(idempotency_key="k")])
     assert keyspace(client) == before
 
@@ -357,7 +357,7 @@ async def test_a_job_key_of_the_wrong_type_leaves_nothing_half_written(broker, c
     job_id = str(uuid4())
     client.set(f"job:{job_id}", "in the way")
     before = keyspace(client)
-    with pytest.raises(StoreRefused, match="holds a string"):
+    with pytest.raises(RedisResponseError, match="holds a string"):
         await broker.submit([a_job(), a_job(job_id=job_id)])
     assert keyspace(client) == before
 

@@ -3,7 +3,7 @@
 import time
 
 from corral.cli.doctor.findings import Finding, fine, note, unseen, wrong
-from corral.errors import StoreRefused
+from corral.errors import RedisResponseError
 from corral.store.client import Store
 
 NOTED_MS = 250
@@ -19,7 +19,7 @@ async def check_clock(store: Store) -> Finding:
     """The server's clock against ours."""
     try:
         return judge_clock([await _read(store) for _ in range(TRIES)])
-    except StoreRefused as error:
+    except RedisResponseError as error:
         return unseen("TIME", error, "+time")
 
 

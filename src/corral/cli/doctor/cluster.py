@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 from corral.app import Corral
 from corral.cli.doctor.findings import Finding, fine, note, unseen, wrong
 from corral.cli.doctor.node import ask_info, check_node
-from corral.errors import StoreFault, StoreRefused
+from corral.errors import RedisError, RedisResponseError
 from corral.protocols import Protocol
 from corral.store.client import Store
 from corral.store.slots import has_tag
@@ -71,7 +71,7 @@ async def _check_master(master: Master, url: str) -> list[Finding]:
     store = Store(node_url(url, master))
     try:
         found = await _check_one(store)
-    except StoreFault as error:
+    except RedisError as error:
         mend = "bring it back, or make a replica of it the master: CLUSTER FAILOVER FORCE, said to that one"
         found = [wrong("nodes", f"it serves slots, and does not answer: {error}", mend)]
     finally:
@@ -86,7 +86,7 @@ async def _check_one(store: Store) -> list[Finding]:
 async def _slots(store: Store) -> Finding:
     try:
         state = await ask_info(store, "CLUSTER", "INFO")
-    except StoreRefused as error:
+    except RedisResponseError as error:
         return unseen("CLUSTER INFO", error, "+cluster|info")
     served = int(state.get("cluster_slots_ok", 0))
     told = f"cluster_state is {state.get('cluster_state')}, {served} of {SLOTS} slots are served"

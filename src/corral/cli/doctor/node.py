@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from corral.cli.doctor.clock import check_clock
 from corral.cli.doctor.findings import Finding, fine, note, wrong
-from corral.errors import StoreFault
+from corral.errors import RedisError
 from corral.store.client import Store
 
 OLDEST = (6, 2)
@@ -48,7 +48,7 @@ async def _setting(store: Store, name: str) -> str | None:
     """A setting; None where this user may not see it."""
     try:
         answer = await store.call("CONFIG", "GET", name)
-    except StoreFault:
+    except RedisError:
         return None
     return str(answer[1].decode("utf-8", "replace")) if len(answer) > 1 else None
 
@@ -126,7 +126,7 @@ def _clients(info: Info, most: str | None) -> Iterator[Finding]:
 async def _scripts(store: Store, info: Info) -> list[Finding]:
     try:
         await store.call("EVAL", "return 1", 0)
-    except StoreFault as error:
+    except RedisError as error:
         return [wrong("scripts", f"scripts cannot run: {error}", "let this user run them (+@scripting)")]
     count = int(info.get("number_of_cached_scripts", 0))
     size = _size(int(info.get("used_memory_scripts_eval", 0)))

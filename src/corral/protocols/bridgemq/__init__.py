@@ -1,6 +1,6 @@
 """The BridgeMQ protocol: routing, cron, dead letters and rate limits on BridgeMQ v1's data model."""
 
-from corral.core.capability import Capability
+from corral.core.options import Capability
 
 NAME = "bridgemq"
 DEFAULT_QUEUE = "default"

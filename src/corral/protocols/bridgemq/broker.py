@@ -8,7 +8,7 @@ from corral.core.batch import encode_all
 from corral.core.job import Claim, Job
 from corral.core.outcome import Settlement
 from corral.core.ports import Extension, Recovery, Rest, Turn, Why
-from corral.errors import JobMissing, LockMissing, LockStolen, NotActive, SettleError, SettleFault
+from corral.errors import JobMissing, LockMissing, LockStolen, NotActive, SettleError, SettlementFailed
 from corral.protocols.batches import MOST_ROWS, cuts, overlapped
 from corral.protocols.binding import Binding
 from corral.protocols.bridgemq import codec
@@ -217,7 +217,7 @@ class BridgemqBroker:
 
 def _verdict(job_id: str, code: int | bytes) -> SettleError | None:
     if isinstance(code, bytes):
-        return SettleFault(job_id, code.decode("utf-8", "replace"))
+        return SettlementFailed(job_id, code.decode("utf-8", "replace"))
     if code == 0:
         return None
     error, detail = ERRORS[code]

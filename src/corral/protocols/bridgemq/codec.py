@@ -9,9 +9,9 @@ import orjson
 from msgspec import Struct
 
 from corral.core import payload
-from corral.core.capability import Capability, require
 from corral.core.event import EventKind, JobEvent
 from corral.core.job import DEFAULT_ATTEMPTS, Backoff, Claim, Job, JobOptions, JobState
+from corral.core.options import Capability, require
 from corral.errors import InvalidOptions
 from corral.protocols.bridgemq import CAPABILITIES, DEFAULT_QUEUE, NAME
 from corral.protocols.bridgemq.options import Wanted, read_wanted, wanted

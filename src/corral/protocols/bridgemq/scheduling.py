@@ -10,7 +10,7 @@ import orjson
 
 from corral.core.cron import Cron
 from corral.core.schedule import CATCH_UPS, MOST_FIRINGS, plan
-from corral.errors import InvalidOptions, StoreFault
+from corral.errors import InvalidOptions, RedisError
 from corral.protocols.binding import Binding
 from corral.protocols.bridgemq import DEFAULT_QUEUE
 from corral.protocols.bridgemq.codec import pack
@@ -103,7 +103,7 @@ class Scheduler:
         if not self._is_leader:
             return
         self._is_leader = False
-        with suppress(StoreFault):  # then the lock runs out by itself
+        with suppress(RedisError):  # then the lock runs out by itself
             await self._store.run(SCRIPTS["release_leader"], [self._keys.scheduler[0]], (self.id,))
 
 

@@ -1,7 +1,7 @@
 """The BullMQ protocol: BullMQ 5.62.0's Redis protocol."""
 
-from corral.core.capability import Capability
 from corral.core.job import JobState
+from corral.core.options import Capability
 
 NAME = "bullmq"
 DEFAULT_QUEUE = "default"

@@ -4,8 +4,7 @@ from typing import Any
 
 from corral.core import payload
 from corral.core.options import HIGHEST_PRIORITY, LONGEST_DELAY_MS
-from corral.core.shown import shown
-from corral.errors import InvalidOptions, WrongState
+from corral.errors import InvalidOptions, WrongState, short_repr
 from corral.protocols.bullmq.bound import Bound, found
 from corral.protocols.bullmq.codes import refusal
 
@@ -68,8 +67,8 @@ class Changes(Bound):
         await self._run("remove_children", job_id)
 
     async def remove_job(self, job_id: str, children: bool = True) -> bool:
-        """Delete one job, with its children; False where it, or one of them, is held. `SchedulerJob` where it
-        is its scheduler's next. A job that is not there counts as deleted."""
+        """Delete one job, with its children; False where it, or one of them, is held.
+        `JobBelongsToScheduler` where it is its scheduler's next. A missing job counts as deleted."""
         [code] = await self._run("remove", 1 if children else 0, job_id)
         if code < -1:
             raise refusal(code, job_id)
@@ -78,4 +77,4 @@ class Changes(Bound):
 
 def _whole(name: str, value: Any, highest: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
-        raise InvalidOptions(f"{name} is {shown(value)}; use a whole number from 0 to {highest}")
+        raise InvalidOptions(f"{name} is {short_repr(value)}; use a whole number from 0 to {highest}")

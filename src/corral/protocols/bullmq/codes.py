@@ -2,6 +2,7 @@
 
 from corral.errors import (
     FailedChildren,
+    JobBelongsToScheduler,
     JobMissing,
     LockMissing,
     LockStolen,
@@ -12,9 +13,8 @@ from corral.errors import (
     PendingChildren,
     Refused,
     SchedulerBusy,
-    SchedulerJob,
     SettleError,
-    SettleFault,
+    SettlementFailed,
 )
 
 ERRORS: dict[int, type[SettleError]] = {
@@ -25,14 +25,14 @@ ERRORS: dict[int, type[SettleError]] = {
     -4: PendingChildren,
     -6: LockStolen,
     -9: FailedChildren,
-    -99: SettleFault,
+    -99: SettlementFailed,
 }
 """Of a claimed job."""
 
 REFUSALS: dict[int, tuple[type[Refused], str]] = {
     -5: (ParentMissing, "the parent {parent!r} is not there; add it before its children, or in one flow"),
     -7: (ParentTaken, "job {job!r} has another parent, and that is there; give it to one of them"),
-    -8: (SchedulerJob, "job {job!r} is the next of its scheduler; remove the scheduler instead"),
+    -8: (JobBelongsToScheduler, "job {job!r} is the next of its scheduler; remove the scheduler instead"),
     -10: (SchedulerBusy, "the next job of scheduler {job!r} is there already; try again when it has run"),
     -11: (SchedulerBusy, "the next two jobs of scheduler {job!r} are there already; try again when they ran"),
 }

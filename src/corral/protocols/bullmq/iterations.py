@@ -6,7 +6,7 @@ from typing import Any
 import msgpack
 
 from corral.core.job import Claim
-from corral.errors import Refused, StoreRefused
+from corral.errors import RedisResponseError, Refused
 from corral.protocols.binding import Binding
 from corral.protocols.bullmq.bound import Bound
 from corral.protocols.bullmq.legacy_repeats import is_legacy, legacy_iteration
@@ -61,7 +61,7 @@ class Iterations(Bound):
             return []
         try:
             await self._run(*call(msgpack.packb([row for _, row in due], use_bin_type=False)))
-        except StoreRefused as error:
+        except RedisResponseError as error:
             for claim, _ in due:
                 self._say(claim, error)
             return [claim for claim, _ in due]

@@ -5,8 +5,7 @@ from hashlib import md5
 from typing import Any
 
 from corral.core import payload
-from corral.core.shown import shown
-from corral.errors import InvalidOptions
+from corral.errors import InvalidOptions, short_repr
 from corral.protocols.bullmq.options import deduplication_of
 from corral.protocols.bullmq.repeats import (
     carried_on,
@@ -45,7 +44,9 @@ def legacy_iteration(fields: Mapping[bytes, bytes], now: int, zone: str) -> tupl
 def _due(repeat: Mapping[str, Any], now: int, zone: str) -> int | None:
     every = repeat.get("every")
     if every and repeat.get("pattern"):
-        raise InvalidOptions(f"it repeats by pattern {shown(repeat['pattern'])} and every {shown(every)} ms")
+        raise InvalidOptions(
+            f"it repeats by pattern {short_repr(repeat['pattern'])} and every {short_repr(every)} ms"
+        )
     return int(now // every * every + every) if every else due_by_pattern(repeat, now, zone)
 
 

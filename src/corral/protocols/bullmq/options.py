@@ -6,8 +6,7 @@ from typing import Any
 
 from corral.core import payload
 from corral.core.job import Backoff, JobOptions, Keep
-from corral.core.shown import shown
-from corral.errors import InvalidOptions
+from corral.errors import InvalidOptions, short_repr
 
 SHORT_NAMES = {
     "deduplication": "de",
@@ -138,10 +137,12 @@ def deduplication_of(extra: Mapping[str, Any]) -> tuple[str, int | bool, bool, b
     if asked is None:
         return None
     if not isinstance(asked, Mapping) or not isinstance(asked.get("id"), str) or not asked["id"]:
-        raise InvalidOptions(f"{name} is {shown(asked)}; give it an 'id' (text), and a 'ttl' in ms or none")
+        raise InvalidOptions(
+            f"{name} is {short_repr(asked)}; give it an 'id' (text), and a 'ttl' in ms or none"
+        )
     ttl = asked.get("ttl")
     if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int) or ttl < 0):
-        raise InvalidOptions(f"{name} ttl is {shown(ttl)}; use whole milliseconds, or leave it out")
+        raise InvalidOptions(f"{name} ttl is {short_repr(ttl)}; use whole milliseconds, or leave it out")
     return asked["id"], ttl or False, bool(asked.get("extend")), bool(asked.get("replace"))
 
 
@@ -161,7 +162,8 @@ def parent_of(extra: Mapping[str, Any]) -> tuple[str, bytes, str, str] | None:
         isinstance(parent.get(part), str) and parent[part] for part in ("id", "queue")
     ):
         raise InvalidOptions(
-            f"parent is {shown(parent)}; give its 'id' and its 'queue' with the prefix, such as 'bull:mail'"
+            f"parent is {short_repr(parent)}; give its 'id' and its 'queue' with the prefix, "
+            f"such as 'bull:mail'"
         )
     queue, parent_id = parent["queue"], parent["id"]
     connection: dict[str, Any] = {"id": parent_id, "queueKey": queue}

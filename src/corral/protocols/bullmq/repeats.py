@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from corral.core import payload
 from corral.core.cron import Cron
-from corral.core.shown import shown
-from corral.errors import InvalidOptions
+from corral.errors import InvalidOptions, short_repr
 from corral.protocols.bullmq.options import SHORT_NAMES
 
 Made = tuple[str, bytes, bytes, str, int, bool, str | bool]
@@ -55,11 +54,13 @@ def milliseconds(name: str, moment: Any) -> int | None:
             try:
                 read = datetime.fromisoformat(moment)
             except ValueError:
-                raise InvalidOptions(f"{name} is {shown(moment)}; use ISO 8601 text, or ms") from None
+                raise InvalidOptions(f"{name} is {short_repr(moment)}; use ISO 8601 text, or ms") from None
             # JavaScript reads a date without a time as UTC, and one with a time as local
             is_date = len(moment) == len("2025-10-09")
             return int((read.replace(tzinfo=UTC) if is_date else read).timestamp() * 1000)
-    raise InvalidOptions(f"{name} is {shown(moment)}; use a datetime, ISO 8601 text, or ms since the epoch")
+    raise InvalidOptions(
+        f"{name} is {short_repr(moment)}; use a datetime, ISO 8601 text, or ms since the epoch"
+    )
 
 
 def due_by_pattern(repeat: Mapping[str, Any], now: int, zone: str) -> int | None:
@@ -120,7 +121,9 @@ def made(name: str, data: bytes, wire: dict[str, Any], scheduler: str, now: int,
     """
     priority = wire.get("priority") or 0
     if isinstance(priority, bool) or not isinstance(priority, int) or priority < 0:
-        raise InvalidOptions(f"priority is {shown(priority)}; use a whole number from 0 (lower runs earlier)")
+        raise InvalidOptions(
+            f"priority is {short_repr(priority)}; use a whole number from 0 (lower runs earlier)"
+        )
     options = {key: value for key, value in wire.items() if key not in ("jobId", "delay", "prevMillis")}
     options |= {"timestamp": now, "repeatJobKey": scheduler}
     if due is not None:
@@ -139,7 +142,7 @@ def iteration(job_id: str, fields: Mapping[bytes, bytes], now: int, zone: str) -
     wire, repeat = read_options(fields)
     pattern, every = repeat.get("pattern"), repeat.get("every")
     if bool(pattern) == bool(every):
-        raise InvalidOptions(f"it repeats by pattern {shown(pattern)} and every {shown(every)} ms")
+        raise InvalidOptions(f"it repeats by pattern {short_repr(pattern)} and every {short_repr(every)} ms")
     if is_over(repeat, now):
         return None
     scheduler = fields[b"rjk"].decode()

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from corral.core import payload
 from corral.core.job import Job
-from corral.core.shown import shown
-from corral.errors import InvalidOptions
+from corral.errors import InvalidOptions, short_repr
 from corral.protocols.bullmq.bound import Bound, number, text
 from corral.protocols.bullmq.codes import refusal
 from corral.protocols.bullmq.options import LONG_NAMES, decode_options
@@ -132,26 +131,28 @@ class BullmqSchedulers(Bound):
 
 def _check(scheduler_id: str, repeat: Mapping[str, Any], now: int) -> None:
     if not isinstance(scheduler_id, str) or not scheduler_id:
-        raise InvalidOptions(f"scheduler id is {shown(scheduler_id)}; use text")
+        raise InvalidOptions(f"scheduler id is {short_repr(scheduler_id)}; use text")
     if scheduler_id.count(":") >= 4:
         raise InvalidOptions(f"scheduler id {scheduler_id!r} has more than three ':'; use fewer")
     every, pattern = repeat.get("every"), repeat.get("pattern")
     if bool(every) == bool(pattern):
-        raise InvalidOptions(f"every is {shown(every)} and pattern is {shown(pattern)}; use one of them")
+        raise InvalidOptions(
+            f"every is {short_repr(every)} and pattern is {short_repr(pattern)}; use one of them"
+        )
     if every and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
-        raise InvalidOptions(f"every is {shown(every)}; use whole milliseconds, from 1")
+        raise InvalidOptions(f"every is {short_repr(every)}; use whole milliseconds, from 1")
     _check_text("tz", repeat.get("tz"))
     if repeat.get("immediately") and repeat.get("startDate"):
         raise InvalidOptions("immediately and startDate are both given; use one of them")
     end = milliseconds("endDate", repeat.get("endDate"))
     if end is not None and end < now:
-        raise InvalidOptions(f"endDate {shown(repeat['endDate'])} has passed; use a later one")
+        raise InvalidOptions(f"endDate {short_repr(repeat['endDate'])} has passed; use a later one")
 
 
 def _check_text(what: str, value: Any) -> None:
     # the script replaces a scheduler's hash: what no hash can hold must not get as far as that
     if value is not None and not isinstance(value, str):
-        raise InvalidOptions(f"{what} is {shown(value)}; use text")
+        raise InvalidOptions(f"{what} is {short_repr(value)}; use text")
 
 
 def _fields(name: str, repeat: Mapping[str, Any], wire: Mapping[str, Any], data: bytes) -> list[Any]:

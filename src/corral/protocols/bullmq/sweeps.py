@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from corral.core.shown import shown
-from corral.errors import InvalidOptions, QueueInUse
+from corral.errors import InvalidOptions, QueueInUse, short_repr
 from corral.protocols.bullmq.bound import Bound, text
 
 MOST = 1000
@@ -35,7 +34,9 @@ class Sweeps(Bound):
         all); the ids of those deleted. What is held, and what schedulers wait for, stays."""
         state = "wait" if state == "waiting" else state
         if state not in CLEANED:
-            raise InvalidOptions(f"state {shown(state)} cannot be cleaned; use one of {', '.join(CLEANED)}")
+            raise InvalidOptions(
+                f"state {short_repr(state)} cannot be cleaned; use one of {', '.join(CLEANED)}"
+            )
         moment = self._binding.clock() - grace
         gone: list[str] = []
         seen = 0
@@ -72,7 +73,7 @@ class Sweeps(Bound):
         As 5.62.0 does: their priority and their parents are not looked at.
         """
         if state not in ("completed", "failed"):
-            raise InvalidOptions(f"state {shown(state)} cannot be retried; use 'completed' or 'failed'")
+            raise InvalidOptions(f"state {short_repr(state)} cannot be retried; use 'completed' or 'failed'")
         await self._move(state, count, self._binding.clock() if timestamp is None else timestamp)
 
     async def promote_all(self, count: int = MOST) -> None:
@@ -81,7 +82,7 @@ class Sweeps(Bound):
 
     async def _move(self, state: str, count: int, highest: Any) -> None:
         if count < 1:
-            raise InvalidOptions(f"count is {shown(count)}; use how many to move in one call, from 1")
+            raise InvalidOptions(f"count is {short_repr(count)}; use how many to move in one call, from 1")
         moved = count
         while moved == count:
             moved = await self._run("move_jobs", state, count, highest)

@@ -1,6 +1,6 @@
 """The streams protocol: the Redis Streams job contract, with its holes mended."""
 
-from corral.core.capability import Capability
+from corral.core.options import Capability
 
 NAME = "streams"
 DEFAULT_QUEUE = "jobs"

@@ -18,9 +18,9 @@ from corral.errors import (
     LockMissing,
     LockStolen,
     NotActive,
+    RedisError,
     SettleError,
-    SettleFault,
-    StoreFault,
+    SettlementFailed,
 )
 from corral.protocols.batches import MOST_BYTES, MOST_ROWS, cuts, overlapped
 from corral.protocols.binding import Binding
@@ -228,7 +228,7 @@ class StreamsBroker:
             return
         try:
             await self._store.run(SCRIPTS["leave"], self._own_keys(), self._head(self._consumer))
-        except StoreFault:
+        except RedisError:
             # nothing of ours is lost by it: a later recovery takes the silent consumer out
             return
 
@@ -242,7 +242,7 @@ def _refused(word: bytes, row: codec.Row, job_id: str) -> IdempotencyConflict:
 
 def _verdict(job_id: str, code: int | bytes) -> SettleError | None:
     if isinstance(code, bytes):
-        return SettleFault(job_id, code.decode("utf-8", "replace"))
+        return SettlementFailed(job_id, code.decode("utf-8", "replace"))
     if code == 0:
         return None
     error, detail = ERRORS[code]

@@ -7,7 +7,7 @@ import msgpack
 
 from corral.core.bulk import Leak, Location, Wanted
 from corral.core.job import Job
-from corral.errors import StoreRefused
+from corral.errors import RedisResponseError
 from corral.protocols.binding import Binding
 from corral.protocols.streams import codec
 from corral.protocols.streams.broker import SCRIPTS
@@ -61,7 +61,7 @@ class StreamsCensus:
     async def _pending(self, start: str) -> list[Any]:
         try:
             return list(await self._store.call("XPENDING", self._keys.stream, GROUP, start, "+", PAGE))
-        except StoreRefused as error:
+        except RedisResponseError as error:
             if "NOGROUP" in str(error):
                 return []
             raise
@@ -69,7 +69,7 @@ class StreamsCensus:
     async def _last_delivered(self) -> str:
         try:
             groups = await self._store.call("XINFO", "GROUPS", self._keys.stream)
-        except StoreRefused as error:
+        except RedisResponseError as error:
             if "no such key" in str(error):
                 return "0-0"
             raise

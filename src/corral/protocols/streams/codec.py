@@ -9,9 +9,9 @@ import orjson
 from msgspec import Struct
 
 from corral.core import payload
-from corral.core.capability import Capability, require
 from corral.core.event import EventKind, JobEvent
 from corral.core.job import DEFAULT_ATTEMPTS, Backoff, Claim, Job, JobOptions, JobState
+from corral.core.options import Capability, require
 from corral.core.outcome import (
     AlreadyMoved,
     Cancelled,
@@ -323,7 +323,7 @@ def _ending(outcome: Outcome) -> tuple[str, bytes, bytes]:
         case Postponed(delay=delay):
             return _error(
                 f"the handler postponed the job by {delay} ms, but protocol 'streams' has no delay; "
-                f"raise GiveBack to put it back at once"
+                f"raise Release to put it back at once"
             )
         case _:
             return _error("the handler waits for children, but protocol 'streams' has none")

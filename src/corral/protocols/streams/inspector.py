@@ -5,7 +5,7 @@ from typing import Any
 
 from corral.core.job import Job, JobState
 from corral.core.ports import WorkerInfo
-from corral.errors import StoreRefused
+from corral.errors import RedisResponseError
 from corral.protocols.binding import Binding
 from corral.protocols.streams import codec
 from corral.protocols.streams.broker import SCRIPTS
@@ -74,7 +74,7 @@ class StreamsInspector:
     async def _active_ids(self, most: int) -> list[str]:
         try:
             rows = await self._store.call("XPENDING", self._keys.stream, "workers", "-", "+", most)
-        except StoreRefused as error:
+        except RedisResponseError as error:
             if "NOGROUP" in str(error):
                 return []
             raise
@@ -125,7 +125,7 @@ class StreamsInspector:
         """Consumers heard of lately; `extra` tells what each has in hand, and whether it is one of ours."""
         try:
             consumers = await self._store.call("XINFO", "CONSUMERS", self._keys.stream, "workers")
-        except StoreRefused as error:
+        except RedisResponseError as error:
             if "no such key" in str(error) or "NOGROUP" in str(error):
                 return []
             raise

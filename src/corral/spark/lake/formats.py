@@ -6,8 +6,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from corral.core.shown import shown
-from corral.errors import InvalidOptions
+from corral.errors import InvalidOptions, short_repr
 from corral.spark.lake.tables import ATTEMPTS, JOBS, MINUTES, Lake
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ def check_format(spark: "SparkSession", lake: Lake, form: str) -> None:
         told = [line for line in str(error).splitlines() if "[" in line and "]" in line]
         why = told[0].strip(" :") if told else type(error).__name__
         raise InvalidOptions(
-            f"this Spark cannot write the format {shown(form)} ({why}); give it the format's jars, such as "
-            f"spark.jars.packages=io.delta:delta-spark_2.13:…, or leave --format out for Parquet"
+            f"this Spark cannot write the format {short_repr(form)} ({why}); give it the format's jars, "
+            f"such as spark.jars.packages=io.delta:delta-spark_2.13:…, or leave --format out for Parquet"
         ) from None
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import BooleanType, DateType, StructType
 
-from corral.core.shown import shown
-from corral.errors import InvalidOptions
+from corral.errors import InvalidOptions, short_repr
 from corral.spark.lake import gold, silver
 from corral.spark.lake.versions import WORK, Generations, locked, read_json
 from corral.spark.schema import EVENTS
@@ -36,8 +35,8 @@ class Lake:
         scheme, separator, rest = self.path.partition("://")
         if separator and scheme != "file":
             raise InvalidOptions(
-                f"the lake {shown(self.path)} is no folder of this machine; give one, or a shared folder "
-                f"that all machines of the cluster see under the same name"
+                f"the lake {short_repr(self.path)} is no folder of this machine; give one, or a shared "
+                f"folder that all machines of the cluster see under the same name"
             )
         if not self.path.strip():
             raise InvalidOptions("the lake's folder has an empty name; give a path such as ./lake")
