@@ -106,7 +106,7 @@ def test_the_parts_a_script_uses_are_put_in_once(tmp_path: Path, monkeypatch: py
         ("ASK 3999 127.0.0.1:6381", RedisClusterError),
         ("TRYAGAIN Multiple keys request during rehashing of slot", RedisClusterError),
         ("CLUSTERDOWN The cluster is down", RedisClusterError),
-        ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", RedisBusyError),
+        ("BUSY Redis is busy running a script. You can only call SCRIPT KILL.", RedisBusyError),
         ("BUSYGROUP Consumer Group name already exists", RedisResponseError),
         ("ERR max number of clients reached", RedisConnectionError),
         ("NOAUTH Authentication required.", RedisResponseError),
