@@ -15,11 +15,11 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from corral.core.failure import classifier
 from corral.core.gauge import Gauge
 from corral.core.options import Capability
-from corral.core.outcome import BackoffRule, RetryPolicy
+from corral.core.outcome import RetryPolicy
 from corral.core.ports import Broker, Profile
+from corral.core.retry import BackoffRule, classifier
 from corral.errors import InvalidName, InvalidOptions
 from corral.job_type import JobType, job_type_of
 from corral.protocols import Protocol, in_one_slot, protocol_named

@@ -80,7 +80,7 @@ async def test_a_heavy_handler_fails_and_is_tried_again_like_any_other(app: Corr
     retried = app.job("fail", process=True, backoff=10)(handlers.fail_once)
     async with working(app):
         job = await ended(retried.queue, (await retried.add()).id)
-    assert (job.state, job.result, job.attempt) == (JobState.COMPLETED, "at last", 2)
+    assert (job.state, job.result, job.attempts_made) == (JobState.COMPLETED, "at last", 2)
 
 
 async def test_a_heavy_handler_that_takes_too_long_is_killed(app: Corral) -> None:
@@ -299,7 +299,7 @@ async def test_an_attempt_that_takes_too_long_fails_and_may_be_tried_again(app: 
 
     async with working(app):
         job = await ended(slow.queue, (await slow.add()).id)
-    assert (job.state, job.result, job.attempt) == (JobState.COMPLETED, "quick", 2)
+    assert (job.state, job.result, job.attempts_made) == (JobState.COMPLETED, "quick", 2)
     assert "took longer than 0.1 s" in job.trace[0]
 
 
@@ -311,8 +311,8 @@ async def test_transient_is_tried_again_and_unrecoverable_is_not(app: Corral) ->
     async with working(app):
         again = await ended(flaky.queue, (await flaky.add(1)).id)
         never = await ended(flaky.queue, (await flaky.add(0)).id)
-    assert (again.state, again.attempt, again.reason) == (JobState.DEAD, 3, "the mail server is busy")
-    assert (never.state, never.attempt, never.reason) == (JobState.DEAD, 1, "no such person")
+    assert (again.state, again.attempts_made, again.reason) == (JobState.DEAD, 3, "the mail server is busy")
+    assert (never.state, never.attempts_made, never.reason) == (JobState.DEAD, 1, "no such person")
 
 
 async def test_what_the_table_calls_permanent_is_not_tried_again_unless_the_app_says_so(url: str) -> None:
@@ -324,7 +324,7 @@ async def test_what_the_table_calls_permanent_is_not_tried_again_unless_the_app_
 
         async with working(app):
             ran = [await ended(flaky.queue, (await flaky.add(kind)).id) for kind in ("key", "value", "line")]
-    assert [job.attempt for job in ran] == [2, 1, 1]
+    assert [job.attempts_made for job in ran] == [2, 1, 1]
 
 
 async def test_a_backoff_rule_of_the_apps_own_says_when_to_try_again(url: str) -> None:
@@ -339,7 +339,7 @@ async def test_a_backoff_rule_of_the_apps_own_says_when_to_try_again(url: str) -
 
         async with working(app):
             job = await ended(flaky.queue, (await flaky.add()).id)
-    assert job.attempt == 3
+    assert job.attempts_made == 3
 
 
 async def test_postponing_and_giving_back_spend_no_attempt(app: Corral) -> None:
@@ -355,7 +355,7 @@ async def test_postponing_and_giving_back_spend_no_attempt(app: Corral) -> None:
     async with working(app):
         for how in ("postpone", "give back"):
             job = await ended(later.queue, (await later.add(how)).id)
-            assert (job.state, job.result, job.attempt) == (JobState.COMPLETED, "done", 1)
+            assert (job.state, job.result, job.attempts_made) == (JobState.COMPLETED, "done", 1)
     assert sorted(starts) == ["give back", "give back", "postpone", "postpone"]
 
 
@@ -366,7 +366,7 @@ async def test_a_result_that_is_no_json_ends_the_job_with_the_reason(app: Corral
 
     async with working(app):
         job = await ended(strange.queue, (await strange.add()).id)
-    assert (job.state, job.attempt) == (JobState.DEAD, 1)
+    assert (job.state, job.attempts_made) == (JobState.DEAD, 1)
     assert job.reason is not None
     assert "result.seen is {1, 2} (set); use a list" in job.reason
 

@@ -131,7 +131,7 @@ def test_what_still_runs_after_the_grace_is_given_back(
     assert worker.exit_code() == 0
     found = app.sync(app.queue("mail").inspector.job(job.id))
     assert found is not None
-    assert (found.state, found.attempt) == (JobState.WAITING, 0), "given back, and no attempt spent"
+    assert (found.state, found.attempts_made) == (JobState.WAITING, 0), "given back, and no attempt spent"
     with server.connect() as client:
         assert not client.exists(f"bull:mail:{job.id}:lock")
 
@@ -147,7 +147,7 @@ def test_the_second_signal_ends_at_once_and_gives_everything_back(
     worker.send(signal.SIGTERM)
     assert worker.exit_code(10) == 0
     jobs = [app.sync(app.queue("mail").inspector.job(job_id)) for job_id in ids]
-    assert {(job.state, job.attempt) for job in jobs if job} == {(JobState.WAITING, 0)}
+    assert {(job.state, job.attempts_made) for job in jobs if job} == {(JobState.WAITING, 0)}
     listed = app.sync(app.queue("mail").inspector.jobs(JobState.WAITING))
     assert sorted(int(job.id) for job in listed) == sorted(map(int, ids)), "each is there once"
 

@@ -198,7 +198,7 @@ async def test_a_released_job_comes_back_with_no_attempt_spent(harness: QueueHar
     assert (await broker.turn([settle(claim, Released())], 0)).verdicts == [None]
     again = await claim_one(other)
     assert again.job.id == claim.job.id
-    assert again.job.attempt == claim.job.attempt == 0
+    assert again.job.attempts_made == claim.job.attempts_made == 0
     assert again.job.data == {"n": 1}
     [late] = (await broker.turn([settle(claim)], 0)).verdicts
     assert isinstance(late, SettleError), "the first receipt fences only the first attempt"
@@ -538,7 +538,7 @@ async def test_a_failed_attempt_is_tried_again_after_its_delay(harness: QueueHar
         assert time.monotonic() - start < 5
     assert time.monotonic() - start > 0.2
     [again] = turn.claims
-    assert again.job.attempt == 1
+    assert again.job.attempts_made == 1
     assert again.job.reason == "boom"
     assert again.job.trace == ("trace 1",)
 
@@ -549,7 +549,7 @@ async def test_a_retry_without_delay_is_claimable_at_once(harness: QueueHarness)
     await broker.submit([harness.job()])
     claim = await claim_one(broker)
     turn = await broker.turn([settle(claim, Retry(0, "boom"))], 1)
-    assert [again.job.attempt for again in turn.claims] == [1]
+    assert [again.job.attempts_made for again in turn.claims] == [1]
 
 
 @where(Capability.DELAY)
@@ -562,7 +562,7 @@ async def test_a_postponed_job_comes_back_with_no_attempt_spent(harness: QueueHa
     while not (turn := await broker.turn([], 1)).claims:
         await broker.wait(turn.rest)
         assert time.monotonic() < deadline
-    assert turn.claims[0].job.attempt == 0
+    assert turn.claims[0].job.attempts_made == 0
 
 
 @where(Capability.DELAY)

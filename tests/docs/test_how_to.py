@@ -85,7 +85,7 @@ def test_what_is_tried_again_is_as_the_page_says(tmp_path: Path, app: Corral) ->
     for to, job_id in ids.items():
         job = app.sync(queue.inspector.job(job_id))
         assert job is not None
-        found[to] = (job.state, job.attempt)
+        found[to] = (job.state, job.attempts_made)
     assert found == cases
 
 

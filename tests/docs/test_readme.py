@@ -82,8 +82,8 @@ def test_the_example_of_the_readme_works(folder: Path, app: Corral) -> None:
     first, slow = app.sync(mail.job("1")), app.sync(mail.job("2"))
     assert first is not None
     assert slow is not None
-    assert (first.result, first.attempt) == ({"sent": "ada@example.com"}, 1)
-    assert (slow.result, slow.attempt) == ({"sent": "slow@example.com"}, 2)
+    assert (first.result, first.attempts_made) == ({"sent": "ada@example.com"}, 1)
+    assert (slow.result, slow.attempts_made) == ({"sent": "slow@example.com"}, 2)
     for command in ("queue ls", "job show mail 1", "events tail mail --from - --count 1"):
         assert corral(*command.split()).code == 0
 
@@ -112,7 +112,7 @@ def test_the_quickstart_works(folder: Path, app: Corral) -> None:
             process.send_signal(signal.SIGTERM)
         assert process.wait(40) == 0
     jobs = [app.sync(queue.inspector.job(job_id)) for job_id in milk]
-    assert [(job.state, job.attempt) for job in jobs if job] == [
+    assert [(job.state, job.attempts_made) for job in jobs if job] == [
         (JobState.COMPLETED, 1),
         (JobState.DEAD, 2),
         (JobState.DEAD, 1),

@@ -82,7 +82,7 @@ def test_a_node_program_adds_jobs_that_a_corral_worker_does(app: Corral) -> None
     assert ended.stdout.splitlines() == ["1 hello, Ada", "2 hello, Grace", "3 hello, Barbara"]
     second = app.sync(app.queue("greetings").inspector.job("2"))
     assert second is not None
-    assert second.attempt == 2, "Node's options said: try again"
+    assert second.attempts_made == 2, "Node's options said: try again"
 
 
 def test_a_fastapi_app_adds_a_job_and_streams_its_events(app: Corral) -> None:

@@ -122,7 +122,7 @@ async def test_one_job_is_shown_with_its_attempts_log_and_events(shop: Shop, pro
     assert job["result"] == {"n": 2}
     # BridgeMQ's contract drops the data of a job that succeeded
     assert job["data"] == (None if protocol == "bridgemq" else {"n": 1})
-    assert job["attempt"] == (2 if shop.can(Capability.RETRY) else 1)
+    assert job["attempts_made"] == (2 if shop.can(Capability.RETRY) else 1)
     assert "a line" in job["logs"][-1]
     kinds = [event["kind"] for event in job["events"]]
     assert kinds[0] in ("added", "waiting")

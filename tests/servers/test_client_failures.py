@@ -18,9 +18,10 @@ import requests
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from corral.core.failure import Verdict, classify
+from corral.core.known_errors import FailureKind
+from corral.core.retry import classify
 
-TRANSIENT, PERMANENT = Verdict.TRANSIENT, Verdict.PERMANENT
+TRANSIENT, PERMANENT = FailureKind.TRANSIENT, FailureKind.PERMANENT
 
 
 def raised(fn: Any, *arguments: Any) -> BaseException:
@@ -116,7 +117,9 @@ STATUSES = {
 
 @pytest.mark.parametrize("get", CLIENTS)
 @pytest.mark.parametrize(("status", "verdict"), STATUSES.items())
-def test_an_http_status_decides_with_every_client(site: str, get: Any, status: int, verdict: Verdict) -> None:
+def test_an_http_status_decides_with_every_client(
+    site: str, get: Any, status: int, verdict: FailureKind
+) -> None:
     assert classify(raised(get, f"{site}/{status}")) is verdict
 
 

@@ -150,7 +150,7 @@ class Machine(RuleBasedStateMachine):
         assert [claim.job.id for claim in turn.claims] == expected
         for claim in turn.claims:
             job = self.jobs[claim.job.id]
-            assert claim.job.attempt == job.attempts
+            assert claim.job.attempts_made == job.attempts
             job.claim = claim
 
     @precondition(lambda self: self.active())

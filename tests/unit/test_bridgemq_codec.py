@@ -91,7 +91,7 @@ def test_a_strangers_backoff_is_worked_out(wire: Any, attempts: int, expected: B
 def test_odd_numbers_and_words_read_as_if_they_were_missing():
     wire = {"type": 7, "queue": None, "priority": "high", "attempt": [], "maxAttempts": "x", "createdAt": {}}
     read = decode_job("j1", Known(raw=json.dumps(wire).encode(), attempts=b"x"))
-    assert (read.name, read.queue, read.attempt, read.created_at) == ("", "default", 0, 0)
+    assert (read.name, read.queue, read.attempts_made, read.created_at) == ("", "default", 0, 0)
     assert (read.options.priority, read.options.attempts) == (0, 3)
 
 

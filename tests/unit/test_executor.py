@@ -10,8 +10,8 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from corral.core.failure import Verdict
 from corral.core.job import Claim, Job, JobOptions
+from corral.core.known_errors import FailureKind
 from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry, RetryPolicy
 from corral.errors import JobCancelled, JobTimeout, Postpone, Release, Transient, Unrecoverable
 from corral.worker.attempt import Attempt, Moment
@@ -153,7 +153,7 @@ async def test_a_rule_that_raises_does_not_swallow_the_job():
 
 
 async def test_a_rule_of_the_users_own_decides():
-    bench = Bench(RetryPolicy(classify=lambda error: Verdict.TRANSIENT))
+    bench = Bench(RetryPolicy(classify=lambda error: FailureKind.TRANSIENT))
 
     async def fn(job):
         raise ValueError("bad")
@@ -322,7 +322,7 @@ async def test_a_thread_that_takes_too_long_is_told_its_result_dropped_and_its_s
 
 async def test_a_timeout_can_be_told_from_other_errors():
     seen = []
-    bench = Bench(RetryPolicy(classify=lambda error: seen.append(error) or Verdict.TRANSIENT))
+    bench = Bench(RetryPolicy(classify=lambda error: seen.append(error) or FailureKind.TRANSIENT))
 
     async def fn(job):
         await asyncio.sleep(60)

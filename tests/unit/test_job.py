@@ -8,8 +8,8 @@ from corral.core.job import Backoff, Claim, Job, JobOptions, Keep
 
 def test_a_change_is_a_copy() -> None:
     job = Job(name="send-email", data={"to": "a@b.c"}, queue="mail")
-    tried = replace(job, attempt=job.attempt + 1)
-    assert (job.attempt, tried.attempt) == (0, 1)
+    tried = replace(job, attempts_made=job.attempts_made + 1)
+    assert (job.attempts_made, tried.attempts_made) == (0, 1)
 
 
 @pytest.mark.parametrize("model", [Job(name="n", data={}, queue="q"), JobOptions(), Backoff(), Keep()])
@@ -26,7 +26,7 @@ def test_the_defaults_are_three_attempts_and_a_second_that_doubles() -> None:
 
 def test_a_new_job_has_not_been_tried_and_has_no_result_and_no_reason() -> None:
     job = Job(name="n", data={}, queue="q")
-    assert (job.id, job.attempt, job.starts, job.stalls) == ("", 0, 0, 0)
+    assert (job.id, job.attempts_made, job.starts, job.stalls) == ("", 0, 0, 0)
     assert (job.result, job.reason, job.trace, job.state) == (None, None, (), None)
 
 

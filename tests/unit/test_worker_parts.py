@@ -6,8 +6,9 @@ import errno
 import pytest
 from structlog.testing import capture_logs
 
-from corral.core.failure import Verdict, classify
+from corral.core.known_errors import FailureKind
 from corral.core.ports import Recovery
+from corral.core.retry import classify
 from corral.errors import InvalidOptions, LockMissing, Postpone, RedisConnectionError, Refused
 from corral.telemetry.metrics import Metrics
 from corral.worker import ANY_NAME, Kind, Registry, default_name
@@ -121,7 +122,7 @@ def test_an_error_keeps_its_class_its_text_and_its_number():
     error = there_and_back(OSError(errno.ECONNRESET, "reset"))
     assert isinstance(error, ConnectionResetError)
     assert error.errno == errno.ECONNRESET
-    assert classify(error) is Verdict.TRANSIENT
+    assert classify(error) is FailureKind.TRANSIENT
     assert there_and_back(ValueError("bad")).args == ("bad",)
     assert there_and_back(Postpone(250)).delay == 250
     assert isinstance(there_and_back(ExceptionGroup("one", [KeyError("k")])), KeyError)

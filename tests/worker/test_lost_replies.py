@@ -61,7 +61,7 @@ async def test_a_settlement_whose_answer_is_lost_is_applied_once(harness, proxy,
         [job] = await harness.ended(*await harness.submit("work", {}, options=AT_ONCE))
         assert await becomes_true(lambda: harness.told(Happening.SETTLED))
     assert rule.met == 1
-    assert (job.state, job.result, job.attempt) == (JobState.COMPLETED, "done", 1)
+    assert (job.state, job.result, job.attempts_made) == (JobState.COMPLETED, "done", 1)
     assert runs_of_job == [1]
     assert harness.told(Happening.LOST) == harness.told(Happening.UNKNOWN) == []
     assert harness.metric("corral_jobs_total", outcome="completed") == 1
@@ -82,7 +82,7 @@ async def test_a_retry_whose_answer_is_lost_spends_one_attempt(harness, proxy, f
         [job] = await harness.ended(*await harness.submit("work", {}, options=AT_ONCE))
     assert rule.met == 1
     assert attempts == [1, 2, 3]
-    assert (job.state, job.attempt) == (JobState.COMPLETED, 3)
+    assert (job.state, job.attempts_made) == (JobState.COMPLETED, 3)
     assert harness.told(Happening.LOST) == harness.told(Happening.UNKNOWN) == []
 
 
@@ -101,7 +101,7 @@ async def test_jobs_claimed_in_a_trip_whose_answer_is_lost_are_taken_over_at_onc
         jobs = await harness.ended(*ids, seconds=5)
     assert rule.met == 1
     assert sorted(ran) == sorted(ids)
-    assert [(job.attempt, job.stalls, job.starts) for job in jobs] == [(1, 0, 1)] * 3
+    assert [(job.attempts_made, job.stalls, job.starts) for job in jobs] == [(1, 0, 1)] * 3
     assert proxy.count(ADOPT) == 1
 
 
@@ -142,7 +142,7 @@ async def test_two_trips_that_are_lost_together_do_both_once(harness, proxy):
         assert (job.state, ran) == (JobState.COMPLETED, ["first"])
         proxy.cut()
         [job] = await harness.ended(second)
-        assert (job.state, job.attempt, job.starts) == (JobState.COMPLETED, 1, 1)
+        assert (job.state, job.attempts_made, job.starts) == (JobState.COMPLETED, 1, 1)
         assert await becomes_true(lambda: len(harness.told(Happening.SETTLED)) == 2)
     assert ran == ["first", "second"]
     assert harness.told(Happening.LOST) == harness.told(Happening.UNKNOWN) == []
@@ -202,7 +202,7 @@ async def test_while_the_server_is_away_running_jobs_go_on_and_settle_after_its_
         jobs = await harness.ended(first, second)
         assert await becomes_true(lambda: harness.metric("bullmq_redis_connection_status") == 1)
     assert [job.result for job in jobs] == [1, 2]
-    assert [job.attempt for job in jobs] == [1, 1]
+    assert [job.attempts_made for job in jobs] == [1, 1]
     assert harness.told(Happening.BACK)
 
 
@@ -236,7 +236,7 @@ async def test_a_server_that_has_become_a_replica_is_waited_for():
                 assert isinstance(harness.told(Happening.AWAY)[0].error, RedisReadOnlyError)
                 client.replicaof("NO", "ONE")
             [job] = await harness.ended(job_id)
-        assert (job.state, job.attempt) == (JobState.COMPLETED, 1)
+        assert (job.state, job.attempts_made) == (JobState.COMPLETED, 1)
         assert harness.told(Happening.LOST) == []
     finally:
         await harness.close()

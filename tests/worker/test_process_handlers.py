@@ -107,13 +107,13 @@ async def test_a_process_that_leaves_says_how(harness):
 )
 async def test_errors_in_a_process_are_judged_as_they_would_be_here(harness, how, attempts, reason):
     job = await run(harness, handlers.fail, how, options=AT_ONCE)
-    assert (job.state, job.attempt, job.reason) == (JobState.DEAD, attempts, reason)
+    assert (job.state, job.attempts_made, job.reason) == (JobState.DEAD, attempts, reason)
     assert "in fail" in job.trace[-1]
 
 
 async def test_a_process_handler_may_postpone(harness):
     job = await run(harness, handlers.fail, "postpone")
-    assert (job.state, job.result, job.attempt) == (JobState.COMPLETED, "fine", 1)
+    assert (job.state, job.result, job.attempts_made) == (JobState.COMPLETED, "fine", 1)
 
 
 async def test_a_result_json_cannot_carry_is_said_by_the_process(harness):
@@ -149,7 +149,7 @@ async def test_a_stopped_worker_kills_its_processes_and_gives_their_jobs_back(ha
         assert await becomes_true(lambda: noted.exists() and noted.read_text(), 20)
         await worker.stop(grace=0.1)
     job = await harness.job(job_id)
-    assert (job.state, job.attempt) == (JobState.WAITING, 0)
+    assert (job.state, job.attempts_made) == (JobState.WAITING, 0)
     assert eventually(lambda: not is_running(int(noted.read_text())))
 
 

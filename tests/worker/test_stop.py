@@ -40,7 +40,7 @@ async def test_running_jobs_end_and_the_stop_with_them_and_no_more_are_claimed(h
         await asyncio.wait_for(stopping, 10)
     done, left = await harness.job(first), await harness.job(second)
     assert (done.state, done.result) == (JobState.COMPLETED, "done")
-    assert (left.state, left.attempt) == (JobState.WAITING, 0)
+    assert (left.state, left.attempts_made) == (JobState.WAITING, 0)
 
 
 async def test_what_does_not_end_in_time_is_cancelled_and_given_back_without_an_attempt_spent(harness):
@@ -59,7 +59,7 @@ async def test_what_does_not_end_in_time_is_cancelled_and_given_back_without_an_
         assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
         await worker.stop(grace=0.1)
     job = await harness.job(job_id)
-    assert (job.state, job.attempt) == (JobState.WAITING, 0)
+    assert (job.state, job.attempts_made) == (JobState.WAITING, 0)
     assert ends == [True]
     assert harness.metric("corral_jobs_total", outcome="released") == 1
 
@@ -83,7 +83,7 @@ async def test_what_was_claimed_and_has_not_started_is_given_back(harness):
     jobs = [await harness.job(job_id) for job_id in ids]
     given_back = [job for job in jobs if job.id not in started]
     assert given_back
-    assert {(job.state, job.attempt) for job in given_back} == {(JobState.WAITING, 0)}
+    assert {(job.state, job.attempts_made) for job in given_back} == {(JobState.WAITING, 0)}
     assert all(job.state is JobState.COMPLETED for job in jobs if job.id in started)
 
 
@@ -208,7 +208,7 @@ async def test_what_a_dead_worker_left_is_recovered_and_counted(harness, server)
     async with harness.worker(profile=Profile(name="w", recover_ms=200)):
         [job] = await harness.ended(job_id)
         assert await becomes_true(lambda: harness.metric("bullmq_stalled_jobs_detected_total") == 1)
-    assert (job.state, job.result, job.attempt) == (JobState.COMPLETED, 1, 1)
+    assert (job.state, job.result, job.attempts_made) == (JobState.COMPLETED, 1, 1)
 
 
 async def test_a_worker_cannot_be_started_twice(harness):

@@ -237,7 +237,7 @@ async def test_a_transient_failure_is_tried_again_until_attempts_are_spent(harne
     async with harness.worker():
         [job] = await harness.ended(*await harness.submit("flaky", {}, options=AT_ONCE))
     assert attempts == [1, 2, 3]
-    assert (job.state, job.reason, job.attempt) == (JobState.DEAD, "not today", 3)
+    assert (job.state, job.reason, job.attempts_made) == (JobState.DEAD, "not today", 3)
     assert len(job.trace) == 3
 
 
@@ -272,7 +272,7 @@ async def test_postponing_and_giving_back_spend_no_attempt(harness):
     async with harness.worker():
         [job] = await harness.ended(*await harness.submit("later", {}))
     assert calls == [1, 1, 1]
-    assert (job.result, job.attempt) == ("done", 1)
+    assert (job.result, job.attempts_made) == ("done", 1)
 
 
 async def test_a_handler_that_says_cancelled_ends_the_job_as_cancelled(harness):
@@ -315,7 +315,7 @@ async def test_a_result_json_cannot_carry_ends_the_job_with_a_clear_reason(harne
         [job] = await harness.ended(*await harness.submit("odd", {}, options=AT_ONCE))
     assert job.state is JobState.DEAD
     assert job.reason.startswith("the result of 'odd' cannot be written down as JSON")
-    assert job.attempt == 1
+    assert job.attempts_made == 1
 
 
 async def test_a_doomed_job_dies_without_being_run(harness, server):

@@ -14,7 +14,6 @@ from corral.bullmq.queue_base import QueueBase
 from corral.bullmq.queue_events import QueueEvents
 from corral.core import job as core
 from corral.core import payload
-from corral.core.backoff import BackoffRule
 from corral.core.job import Claim
 from corral.core.outcome import (
     Completed,
@@ -30,6 +29,7 @@ from corral.core.outcome import (
     reason_of,
 )
 from corral.core.ports import Profile
+from corral.core.retry import BackoffRule
 from corral.errors import NoPendingChildren
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.children import KINDS
@@ -321,7 +321,7 @@ class Job(JobFields):
             data=None,
             queue=self.queue.name,
             options=core_options(self.opts),
-            attempt=self.attemptsMade,
+            attempts_made=self.attemptsMade,
             started_at=self.processedOn or None,
             trace=tuple(self.stacktrace),
             extra={"parentKey": (self.parentKey or "").encode()},

@@ -161,7 +161,7 @@ class JobFields:
         made.removeOnFail = made.opts.get("removeOnFail", False)
         made._unborn()
         made.processedOn, made.attemptsStarted = job.started_at or 0, job.starts
-        made.attemptsMade, made.stalledCounter = job.attempt, job.stalls
+        made.attemptsMade, made.stalledCounter = job.attempts_made, job.stalls
         made.progress = 0 if job.progress is None else job.progress
         made.failedReason, made.stacktrace = job.reason, list(job.trace)
         made.deferredFailure, made.processedBy = job.doomed, job.worker

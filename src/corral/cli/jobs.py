@@ -134,7 +134,10 @@ def _fields(job: Job) -> Iterator[tuple[str, str | Text]]:
     yield "queue", job.queue
     state = job.state.value if job.state else "unknown"
     yield "state", Text(state, COLOURS.get(job.state, "") if job.state else "yellow")
-    yield "attempts", f"{job.attempt} made of {max(job.options.attempts, 1)}, started {job.starts} times"
+    yield (
+        "attempts",
+        f"{job.attempts_made} made of {max(job.options.attempts, 1)}, started {job.starts} times",
+    )
     if job.stalls:
         yield "stalls", str(job.stalls)
     yield "added", moment(job.created_at)

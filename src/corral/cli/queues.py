@@ -111,7 +111,7 @@ def _job_row(protocol: str, job: Job) -> list[str]:
     told = job.reason if job.reason is not None else shown(job.data)
     short = told if len(told) <= SHOWN_REASON else f"{told[: SHOWN_REASON - 1]}…"
     since = job.finished_at or job.started_at or job.created_at
-    made = f"{job.attempt}/{max(job.options.attempts, 1)}"
+    made = f"{job.attempts_made}/{max(job.options.attempts, 1)}"
     return [job.id, job.queue, protocol, cut(job.name), made, moment(since), short]
 
 

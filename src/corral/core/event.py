@@ -1,4 +1,4 @@
-"""JobEvent: something that happened to a job, as every protocol tells it."""
+"""JobEvent: an entry of an event log, in the words that all protocols share."""
 
 from enum import StrEnum
 from typing import Any
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class EventKind(StrEnum):
-    """The words every protocol shares; a protocol's own further words pass through as they are."""
+    """The kinds all protocols share; a protocol's own further kinds pass through as they are."""
 
     ADDED = "added"
     WAITING = "waiting"
@@ -26,7 +26,7 @@ class EventKind(StrEnum):
 
 
 class JobEvent(Struct, frozen=True, kw_only=True):
-    """One entry of a protocol's event log, in the words every protocol shares."""
+    """Something that happened to a job or its queue."""
 
     id: str
     protocol: str
@@ -36,16 +36,17 @@ class JobEvent(Struct, frozen=True, kw_only=True):
     job_id: str | None = None
     name: str | None = None
     attempt: int | None = None
+    """The number of the attempt the event is about, from 1; None where the protocol does not record it."""
     previous: str | None = None
     worker: str | None = None
     data: Any = None
 
 
 class Extent(Struct, frozen=True, kw_only=True):
-    """How far an event log reaches: what is kept, and how much was ever added."""
+    """The range of an event log: what is kept, and how much was ever added."""
 
     first: str | None
     last: str | None
     length: int
     added: int | None
-    """Entries ever added, where the server tells; `added - length` were trimmed."""
+    """Entries ever added, where the server counts them; `added - length` were trimmed."""

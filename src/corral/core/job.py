@@ -11,7 +11,7 @@ DEFAULT_KEEP_LOGS = 1000
 
 
 class JobState(StrEnum):
-    """Where a job stands; each protocol's codec translates to the wire's own words."""
+    """The state of a job; each protocol's codec translates it to the words on the wire."""
 
     WAITING = "waiting"
     DELAYED = "delayed"
@@ -37,9 +37,9 @@ class Keep(Struct, frozen=True):
 
 
 class JobOptions(Struct, frozen=True, kw_only=True):
-    """What a producer may ask for; `core.options.build` checks and fills in.
+    """The options of a job; `core.options.build` checks them and fills in the defaults.
 
-    `keep_completed` / `keep_dead` None means "as the worker says".
+    `keep_completed` / `keep_dead` None leaves it to the worker.
     `extra` holds the options only one protocol knows, in that protocol's own words.
     """
 
@@ -61,11 +61,11 @@ class Job(Struct, frozen=True, kw_only=True):
     data: Any
     queue: str
     id: str = ""
-    """Empty until the protocol has given one."""
+    """Empty until the job was added."""
     options: JobOptions = JobOptions()
     state: JobState | None = None
-    attempt: int = 0
-    """Attempts that have ended so far (not counting what was released or postponed)."""
+    attempts_made: int = 0
+    """Attempts that have ended (what was released or postponed does not count)."""
     starts: int = 0
     stalls: int = 0
     created_at: int = 0
@@ -78,13 +78,13 @@ class Job(Struct, frozen=True, kw_only=True):
     trace: tuple[str, ...] = ()
     worker: str | None = None
     doomed: str | None = None
-    """A protocol's verdict from before this attempt: the job must end with this reason, unrun."""
+    """The reason with which the job must end without running, decided by the protocol before this attempt."""
     extra: dict[str, Any] = {}
     """Fields only one protocol knows, as they stand on the wire."""
 
 
 class Claim(Struct, frozen=True):
-    """A job in a worker's hands. The receipt fences this one attempt and is opaque outside its protocol."""
+    """A job that a worker has claimed. The receipt fences this attempt and is opaque outside its protocol."""
 
     job: Job
     receipt: Any

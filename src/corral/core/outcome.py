@@ -1,14 +1,12 @@
-"""How an attempt ended, and the one function that decides it."""
+"""Outcomes: how an attempt ended, and the function that decides it."""
 
 from collections.abc import Callable
-from typing import Any
 
 from msgspec import Struct
 
-from corral.core.backoff import BackoffRule as BackoffRule
-from corral.core.backoff import delay_before
-from corral.core.failure import Verdict, classify, spoken
 from corral.core.job import Claim, Job
+from corral.core.known_errors import FailureKind
+from corral.core.retry import BACKOFF_CAP_MS, BackoffRule, classify, delay_before, kind_by_handler
 from corral.errors import JobCancelled, Postpone, Release, WaitForChildren
 
 
@@ -40,28 +38,28 @@ class Cancelled(Struct, frozen=True, tag=True):
 
 
 class Released(Struct, frozen=True, tag=True):
-    """Given back to the head of the queue, no attempt spent."""
+    """Back to the head of the queue; no attempt spent."""
 
 
 class Postponed(Struct, frozen=True, tag=True):
-    """Put off for `delay` ms, no attempt spent."""
+    """Run again after `delay` ms; no attempt spent."""
 
     delay: int
 
 
 class WaitingChildren(Struct, frozen=True, tag=True):
-    """Set aside until its children have ended, no attempt spent."""
+    """Run again when its children have finished; no attempt spent."""
 
 
 class AlreadyMoved(Struct, frozen=True, tag=True):
-    """The handler has moved the job itself: nothing is left to settle."""
+    """The handler has settled the job itself."""
 
 
 Outcome = Completed | Retry | Dead | Cancelled | Released | Postponed | WaitingChildren | AlreadyMoved
 
 
 class Settlement(Struct, frozen=True):
-    """What a worker asks a protocol to write down: this claim ended like this, at this time."""
+    """The outcome of a claim and when it ended (ms), for a protocol to write."""
 
     claim: Claim
     outcome: Outcome
@@ -71,28 +69,28 @@ class Settlement(Struct, frozen=True):
 class RetryPolicy(Struct, frozen=True, kw_only=True):
     """How a worker turns failures into outcomes; the same for every protocol.
 
-    `classify` None retries everything but `Unrecoverable`, as BullMQ does. What a handler says
-    (`Unrecoverable`, `Transient`) holds under every policy. `cap` is for delays that grow.
+    `classify` None retries everything but `Unrecoverable`, as BullMQ does. `Unrecoverable` and
+    `Transient` hold under every policy. `cap` bounds delays that grow.
     """
 
-    classify: Callable[[BaseException], Verdict] | None = classify
+    classify: Callable[[BaseException], FailureKind] | None = classify
     backoff_rule: BackoffRule | None = None
-    cap: int | None = 3_600_000
+    cap: int | None = BACKOFF_CAP_MS
     random: Callable[[], float] = lambda: 1.0
 
 
 def decide(job: Job, error: BaseException, trace: str, policy: RetryPolicy) -> Outcome:
-    """What becomes of a job whose attempt raised `error`.
+    """Return the outcome of an attempt that raised `error`.
 
-    Always an outcome: a rule of the user's own that fails itself ends the job, and the trace says so.
+    A rule of the user's own that raises ends the job, and the trace says so.
     """
-    error = _alone(error)
+    error = _unwrap_group(error)
     reason = reason_of(error)
     try:
         return _decide(job, error, reason, trace, policy)
     except Exception as fault:
         why = f"{type(fault).__name__}: {reason_of(fault)}"
-        return Dead(reason, f"{trace}\nno other attempt, for it could not be decided: {why}".lstrip())
+        return Dead(reason, f"{trace}\nno other attempt, because the retry policy failed: {why}".lstrip())
 
 
 def _decide(job: Job, error: BaseException, reason: str, trace: str, policy: RetryPolicy) -> Outcome:
@@ -105,7 +103,7 @@ def _decide(job: Job, error: BaseException, reason: str, trace: str, policy: Ret
             return WaitingChildren()
         case JobCancelled():
             return Cancelled()
-    spent = job.attempt + 1
+    spent = job.attempts_made + 1
     if spent >= job.options.attempts or not _may_retry(error, policy):
         return Dead(reason, trace)
     delay = delay_before(job, spent, error, policy.backoff_rule, policy.cap, policy.random)
@@ -113,7 +111,7 @@ def _decide(job: Job, error: BaseException, reason: str, trace: str, policy: Ret
 
 
 def reason_of(error: BaseException) -> str:
-    """The error's message, or its type where it has none; always text that can be written down."""
+    """Return the error's message, or its type where it has none; always valid text."""
     try:
         text = str(error)
     except Exception:
@@ -121,20 +119,15 @@ def reason_of(error: BaseException) -> str:
     return text.encode("utf-8", "backslashreplace").decode() or type(error).__name__
 
 
-def _alone(error: BaseException) -> BaseException:
-    """The one error inside a group of one: what a lone child of a TaskGroup raised speaks for the handler."""
+def _unwrap_group(error: BaseException) -> BaseException:
+    """Return the only error inside a group of one, such as a TaskGroup with a single failed child."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def _may_retry(error: BaseException, policy: RetryPolicy) -> bool:
-    verdict = spoken(error)
-    if verdict is None:
-        verdict = Verdict.TRANSIENT if policy.classify is None else policy.classify(error)
-    return verdict == Verdict.TRANSIENT
-
-
-def is_final(outcome: Any) -> bool:
-    """Does the job end with this outcome?"""
-    return isinstance(outcome, Completed | Dead | Cancelled)
+    kind = kind_by_handler(error)
+    if kind is None:
+        kind = FailureKind.TRANSIENT if policy.classify is None else policy.classify(error)
+    return kind == FailureKind.TRANSIENT

@@ -149,7 +149,7 @@ LETTER = {
     "data": {"to": "daisy@farm.example"},
     "queue": "mail",
     "state": "completed",
-    "attempt": 2,
+    "attempts_made": 2,
     "created_at": NEW_YEAR,
     "started_at": NEW_YEAR + 1000,
     "finished_at": NEW_YEAR + 1200,

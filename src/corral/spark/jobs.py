@@ -176,7 +176,7 @@ def record_batch(jobs: Sequence[Job], protocol: str) -> pa.RecordBatch:
         "job_id": lambda job: _clean(job.id),
         "name": lambda job: _clean(job.name),
         "state": lambda job: None if job.state is None else str(job.state),
-        "attempt": lambda job: job.attempt,
+        "attempts_made": lambda job: job.attempts_made,
         "starts": lambda job: job.starts,
         "stalls": lambda job: job.stalls,
         "priority": lambda job: job.options.priority,

@@ -27,7 +27,7 @@ JOBS = (
     .add("job_id", StringType())
     .add("name", StringType())
     .add("state", StringType())
-    .add("attempt", IntegerType())
+    .add("attempts_made", IntegerType())
     .add("starts", IntegerType())
     .add("stalls", IntegerType())
     .add("priority", LongType())

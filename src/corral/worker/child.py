@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from corral.core.failure import classify
 from corral.core.job import Claim, Job
+from corral.core.retry import classify
 from corral.errors import Unrecoverable
 from corral.worker.context import BlockingJobContext, JobContext, JobView
 from corral.worker.registry import is_async

@@ -47,7 +47,7 @@ class JobView:
     @property
     def attempt(self) -> int:
         """The number of this attempt; the first is 1."""
-        return self.job.attempt + 1
+        return self.job.attempts_made + 1
 
     @property
     def created_at(self) -> int:

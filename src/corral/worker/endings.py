@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from corral.core import failure
-from corral.core.failure import Verdict
+from corral.core import retry
+from corral.core.known_errors import FailureKind
 from corral.core.outcome import Dead, Outcome, Released, Retry, RetryPolicy, Settlement, decide
 from corral.errors import JobTimeout
 from corral.telemetry.logs import logger
@@ -59,9 +59,9 @@ class Endings:
     def fail_remotely(self, attempt: Attempt, told: RemoteError) -> None:
         """The attempt raised this in another process."""
         policy = self._policy
-        if policy.classify is failure.classify and told.verdict is not None:
+        if policy.classify is retry.classify and told.verdict is not None:
             # the child has the error itself, with all it carries: its verdict by the same table counts
-            verdict = Verdict(told.verdict)
+            verdict = FailureKind(told.verdict)
             policy = replace(policy, classify=lambda _: verdict)
         self.fail(attempt, rebuild(told), told.trace, policy)
 
@@ -83,7 +83,7 @@ class Endings:
             "an attempt failed",
             job=job.id,
             name=job.name,
-            attempt=job.attempt + 1,
+            attempt=job.attempts_made + 1,
             outcome=type(outcome).__name__.lower(),
             reason=outcome.reason[:MOST_REASON],
             **fields,

@@ -42,7 +42,7 @@ class Reports:
             text,
             job=job.id,
             name=job.name,
-            attempt=job.attempt + 1,
+            attempt=job.attempts_made + 1,
             outcome=type(outcome).__name__.lower(),
             why=str(why),
         )

@@ -41,7 +41,7 @@ async def test_a_dead_letter_tells_its_reason_traces_and_attempts(harness: Bridg
     await broker.turn([harness.settle(await harness.claim(broker), Dead("boom 2", "trace 2"))], 0)
     [dead] = await harness.inspector().dead_letters()
     assert (dead.id, dead.name, dead.data, dead.state) == ("j1", "sms", {"to": "x"}, JobState.DEAD)
-    assert (dead.reason, dead.trace, dead.attempt) == ("boom 2", ("trace 0", "trace 1", "trace 2"), 3)
+    assert (dead.reason, dead.trace, dead.attempts_made) == ("boom 2", ("trace 0", "trace 1", "trace 2"), 3)
     assert dead.finished_at == harness.now
 
 
@@ -70,7 +70,7 @@ async def test_a_replayed_job_has_all_its_attempts_again(harness: BridgemqHarnes
     assert await harness.operator().replay(["j1"]) == ["j1"]
     assert (harness.ids("deadletter"), harness.ids("waiting")) == ([], ["j1"])
     claim = await harness.claim(broker)
-    assert (claim.job.attempt, claim.job.data) == (0, {"n": 1})
+    assert (claim.job.attempts_made, claim.job.data) == (0, {"n": 1})
     await broker.turn([harness.settle(claim, Completed(b'"fine"'))], 0)
     job = await harness.inspector().job("j1")
     assert job is not None
@@ -82,7 +82,7 @@ async def test_a_replay_counts_anew_whatever_the_json_says(harness: BridgemqHarn
     harness.client.set("bridge:jobs:status:j1", "dead")
     harness.client.lpush("bridge:jobs:deadletter", "j1")
     await harness.operator().replay(["j1"])
-    assert (await harness.claim(harness.broker())).job.attempt == 0
+    assert (await harness.claim(harness.broker())).job.attempts_made == 0
 
 
 async def test_replay_by_filter_takes_what_it_names(harness: BridgemqHarness):
@@ -183,5 +183,5 @@ async def test_a_completed_job_runs_again_only_where_its_data_was_kept(
             "it is a waiting job again, not one that expires"
         )
         claim = await harness.claim(broker)
-        assert (claim.job.data, claim.job.attempt) == ({"n": 1}, 0)
+        assert (claim.job.data, claim.job.attempts_made) == ({"n": 1}, 0)
         assert (await broker.turn([harness.settle(claim)], 0)).verdicts == [None]

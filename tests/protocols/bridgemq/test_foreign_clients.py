@@ -77,7 +77,7 @@ async def test_a_job_in_a_strangers_spelling_is_read(harness: BridgemqHarness, c
     }  # fmt: skip
     ForeignProducer(client).push("j1", json.dumps(job))
     claim = await harness.claim(harness.broker())
-    assert (claim.job.id, claim.job.data, claim.job.attempt) == ("j1", {"to": "x"}, 1)
+    assert (claim.job.id, claim.job.data, claim.job.attempts_made) == ("j1", {"to": "x"}, 1)
     assert claim.job.options.attempts == 5
     assert claim.job.options.backoff is not None
     assert claim.job.options.backoff.delay == 150
@@ -90,9 +90,9 @@ async def test_a_strangers_retry_counts_as_an_attempt(harness: BridgemqHarness, 
     assert stranger.retry(stranger.claim()) == 1
     broker = harness.broker()
     claim = await harness.claim(broker)
-    assert claim.job.attempt == 1
+    assert claim.job.attempts_made == 1
     await broker.turn([harness.settle(claim, Retry(0, "boom"))], 0)
-    assert (await harness.claim(broker)).job.attempt == 2
+    assert (await harness.claim(broker)).job.attempts_made == 2
 
 
 # -- we add, they work ------------------------------------------------------------------------------------

@@ -455,7 +455,7 @@ async def test_a_completed_job_is_still_known_by_name_and_times(harness: Bridgem
     await broker.turn([harness.settle(claim, Completed(b'"sent"'))], 0)
     job = await harness.inspector("mail").job("j1")
     assert job is not None
-    assert (job.name, job.queue, job.state, job.result, job.attempt) == (
+    assert (job.name, job.queue, job.state, job.result, job.attempts_made) == (
         "send", "mail", JobState.COMPLETED, "sent", 1,
     )  # fmt: skip
     assert (job.created_at, job.started_at, job.finished_at) == (

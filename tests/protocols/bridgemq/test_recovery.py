@@ -44,7 +44,7 @@ async def test_a_dead_workers_jobs_go_back_with_an_attempt_counted(harness: Brid
     assert harness.text("jobs", "status", "j1") == "waiting"
     assert harness.client.exists("bridge:ratelimit:concurrent:sms") == 0, "its slot came back"
     claim = await harness.claim(other)
-    assert (claim.job.attempt, claim.job.data) == (1, {"n": 1})
+    assert (claim.job.attempts_made, claim.job.data) == (1, {"n": 1})
     assert claim.job.reason == "its worker w1 is gone: the job was abandoned"
 
 
@@ -59,7 +59,7 @@ async def test_a_job_whose_attempts_are_spent_goes_to_the_dead_letters(harness: 
     assert (harness.ids("deadletter"), harness.ids("waiting"), harness.ids("active")) == (["j1"], [], [])
     job = await harness.inspector().job("j1")
     assert job is not None
-    assert (job.state, job.attempt, job.reason) == (
+    assert (job.state, job.attempts_made, job.reason) == (
         JobState.DEAD, 2, "its worker w1 is gone: the job was abandoned",
     )  # fmt: skip
     assert harness.json("jobs", "result", "j1")["error"]["name"] == "Abandoned"
@@ -69,7 +69,7 @@ async def test_attempts_in_the_json_count_too(harness: BridgemqHarness):
     ForeignProducer(harness.client).dispatch("j1", attempt=2, maxAttempts=3)
     broker = harness.broker("w1")
     claim = await harness.claim(broker)
-    assert claim.job.attempt == 2
+    assert claim.job.attempts_made == 2
     dies(harness, "w1", "j1")
     assert list((await broker.recover()).ended) == ["j1"]
 
@@ -83,7 +83,7 @@ async def test_earlier_traces_survive_an_abandonment(harness: BridgemqHarness):
     await broker.recover()
     claim = await harness.claim(broker)
     assert claim.job.trace == ("trace 1",)
-    assert claim.job.attempt == 2
+    assert claim.job.attempts_made == 2
 
 
 async def test_a_living_workers_jobs_are_left_alone(harness: BridgemqHarness):

@@ -29,7 +29,7 @@ async def test_a_handler_runs_and_its_result_is_there(app: Corral):
     async with working(app):
         added = await double.add({"n": 21})
         done = await ended(double.queue, added.id)
-    assert (done.state, done.result, done.attempt) == (JobState.COMPLETED, {"is": 42}, 1)
+    assert (done.state, done.result, done.attempts_made) == (JobState.COMPLETED, {"is": 42}, 1)
     assert done.progress == {"progress": 50, "message": "half"}
     assert await double.queue.inspector.logs(added.id) == ["a line"]
 
@@ -42,7 +42,7 @@ async def test_a_failing_handler_is_tried_again_and_ends_in_the_dead_letters(app
     async with working(app):
         added = await flaky.add()
         dead = await ended(flaky.queue, added.id)
-    assert (dead.state, dead.attempt, dead.reason) == (JobState.DEAD, 3, "attempt 3")
+    assert (dead.state, dead.attempts_made, dead.reason) == (JobState.DEAD, 3, "attempt 3")
     assert len(dead.trace) == 3
 
 
@@ -53,7 +53,7 @@ async def test_an_unrecoverable_error_spends_no_more_attempts(app: Corral):
 
     async with working(app):
         dead = await ended(hopeless.queue, (await hopeless.add()).id)
-    assert (dead.state, dead.attempt) == (JobState.DEAD, 1)
+    assert (dead.state, dead.attempts_made) == (JobState.DEAD, 1)
 
 
 async def test_a_job_is_run_by_the_worker_that_fits(server: Server):

@@ -314,7 +314,7 @@ def assert_same_job(ours: Job, theirs: dict[str, Any]) -> None:
     """A claimed job says the same in both languages."""
     assert ours.name == theirs["name"]
     assert _as_javascript(ours.data) == _as_javascript(theirs["data"])
-    assert ours.attempt == theirs["attemptsMade"]
+    assert ours.attempts_made == theirs["attemptsMade"]
     assert ours.starts == theirs["attemptsStarted"]
     assert ours.stalls == theirs["stalledCounter"]
     assert ours.created_at == theirs["timestamp"]

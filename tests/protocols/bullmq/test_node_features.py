@@ -258,7 +258,7 @@ async def test_a_handler_waits_for_children_it_made(shared: SharedQueues) -> Non
     assert told == [{"bull:pay:1": 7}]
     found = await shared.inspector("mail").job(job.id)
     assert found is not None
-    assert (found.starts, found.attempt) == (2, 1)
+    assert (found.starts, found.attempts_made) == (2, 1)
 
 
 async def test_a_handler_that_waits_for_nobody_runs_again_at_once(shared: SharedQueues) -> None:
@@ -276,7 +276,7 @@ async def test_a_handler_that_waits_for_nobody_runs_again_at_once(shared: Shared
         await shared.state("mail", job.id, "completed")
     found = await shared.inspector("mail").job(job.id)
     assert found is not None
-    assert (starts, found.attempt, found.state) == ([1, 2, 3], 1, JobState.COMPLETED)
+    assert (starts, found.attempts_made, found.state) == ([1, 2, 3], 1, JobState.COMPLETED)
 
 
 # -- deduplication ------------------------------------------------------------------------------------------

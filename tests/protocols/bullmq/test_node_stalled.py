@@ -42,7 +42,7 @@ async def test_a_killed_corral_workers_jobs_are_recovered_by_node(shared: Shared
         jobs = [await shared.is_in(job_id, JobState.COMPLETED) for job_id in ids]
         seen = await shared.node("seen", handle=worker)
     assert sorted(seen["stalled"]) == ids
-    assert {(job.worker, job.starts, job.attempt, job.stalls) for job in jobs} == {("nora", 2, 1, 1)}
+    assert {(job.worker, job.starts, job.attempts_made, job.stalls) for job in jobs} == {("nora", 2, 1, 1)}
 
 
 async def test_a_killed_node_workers_jobs_are_recovered_by_corral(shared: SharedQueue) -> None:
@@ -64,7 +64,7 @@ async def test_a_killed_node_workers_jobs_are_recovered_by_corral(shared: Shared
     async with shared.node_listens() as heard, shared.corral_works(recover_ms=150):
         jobs = [await shared.is_in(job_id, JobState.COMPLETED) for job_id in ids]
         events = await until(lambda: all_of(heard, "completed", len(ids)), "Node has heard of every end")
-    assert {(job.worker, job.starts, job.attempt, job.stalls) for job in jobs} == {("anna", 2, 1, 1)}
+    assert {(job.worker, job.starts, job.attempts_made, job.stalls) for job in jobs} == {("anna", 2, 1, 1)}
     told = [fields["jobId"] for name, fields in events if name == "stalled"]
     assert sorted(told) == ids
     for job_id in ids:

@@ -70,7 +70,7 @@ async def test_a_node_worker_runs_a_corral_job_to_its_end(shared: SharedQueue) -
         job = await shared.is_in(added.id, JobState.COMPLETED)
     assert job.result == {"ok": ["☃", 1.5, None]}
     assert job.progress == {"half": True}
-    assert (job.attempt, job.starts, job.worker) == (1, 1, "nora")
+    assert (job.attempts_made, job.starts, job.worker) == (1, 1, "nora")
     assert job.started_at is not None
     assert job.finished_at is not None
     assert job.created_at <= job.started_at <= job.finished_at
@@ -101,11 +101,11 @@ async def test_a_node_worker_retries_as_corral_asked(shared: SharedQueue) -> Non
         final = await shared.queue.add("send", {"script": {"fail": -1, "unrecoverable": True}}, attempts=9)
         await shared.ended(3)
     done, dead, ended = [await shared.job(added.id) for added in (quick, spent, final)]
-    assert (done.state, done.attempt, done.reason) == (JobState.COMPLETED, 3, None)
-    assert (dead.state, dead.attempt, dead.reason) == (JobState.DEAD, 2, "größer als ∞")
+    assert (done.state, done.attempts_made, done.reason) == (JobState.COMPLETED, 3, None)
+    assert (dead.state, dead.attempts_made, dead.reason) == (JobState.DEAD, 2, "größer als ∞")
     assert len(dead.trace) == 2
     assert "processors.js" in dead.trace[0]
-    assert (ended.state, ended.attempt) == (JobState.DEAD, 1)
+    assert (ended.state, ended.attempts_made) == (JobState.DEAD, 1)
 
 
 async def test_a_delayed_corral_job_wakes_an_idle_node_worker_in_time(shared: SharedQueue) -> None:
@@ -131,7 +131,7 @@ async def test_a_job_that_delays_itself_in_node(shared: SharedQueue) -> None:
     async with shared.node_works({"delayBy": 30}):
         added = await shared.queue.add("send", attempts=1)
         job = await shared.is_in(added.id, JobState.COMPLETED)
-    assert (job.attempt, job.starts) == (1, 2)
+    assert (job.attempts_made, job.starts) == (1, 2)
 
 
 @pytest.mark.parametrize(("policy", "kept"), [(True, 0), (2, 2), ({"age": 3600, "count": 1}, 1), (False, 4)])

@@ -98,7 +98,7 @@ async def test_a_claim_carries_the_job(broker, clock) -> None:
     assert (job.name, job.queue, job.state, job.worker) == ("chat", "jobs", JobState.ACTIVE, "w1")
     assert job.data == {"big": 130775545883395173, "empty": []}
     assert (job.created_at, job.started_at) == (BORN, CLAIMED)
-    assert (job.attempt, job.starts, job.stalls) == (0, 1, 0)
+    assert (job.attempts_made, job.starts, job.stalls) == (0, 1, 0)
     assert job.options.extra == {"ttl_s": 99}
 
 

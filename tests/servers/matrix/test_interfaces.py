@@ -40,7 +40,7 @@ async def test_a_worker_holds_its_lock_and_a_tail_tells_how_it_ended(served: Ser
         tailing = asyncio.create_task(tail())
         job = await slow.add()
         done = await ended(slow.queue, job.id)
-        assert (done.result, done.attempt) == ("held", 1)
+        assert (done.result, done.attempts_made) == ("held", 1)
         assert await becomes_true(lambda: EventKind.COMPLETED in told)
         tailing.cancel()
 

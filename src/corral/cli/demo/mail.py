@@ -67,7 +67,7 @@ async def send_mail(url: str, stage: Stage) -> Report:
             rate=tally.rate,
             p95_ms=tally.p95_ms,
             remark="every tenth e-mail was urgent, every tenth for later; "
-            f"dead after {dead.attempt} attempts: e-mail {dead.data['number']}, {dead.reason!r}",
+            f"dead after {dead.attempts_made} attempts: e-mail {dead.data['number']}, {dead.reason!r}",
         )
 
 

@@ -168,7 +168,7 @@ def decode_job(job_id: str, known: Known, claimed_at: int | None = None, worker:
     result = _object(known.result)
     failure = {_text(name): value for name, value in _pairs(known.failure)} if known.failure else {}
     state = STATES.get(known.status)
-    attempt = _number(wire.get("attempt", wire.get("attempts"))) + _number(known.attempts)
+    attempts_made = _number(wire.get("attempt", wire.get("attempts"))) + _number(known.attempts)
     is_completed = state is JobState.COMPLETED
     reason, trace = _decode_failure(failure, result)
     held_at, holder = _decode_holder(known.holder)
@@ -177,9 +177,9 @@ def decode_job(job_id: str, known: Known, claimed_at: int | None = None, worker:
         name=_word(wire.get("type")) or _word(summary.get("type")),
         data=wire["data"] if "data" in wire else wire.get("payload"),
         queue=_word(wire.get("queue")) or _word(summary.get("queue")) or DEFAULT_QUEUE,
-        options=_decode_options(wire, attempt),
+        options=_decode_options(wire, attempts_made),
         state=state,
-        attempt=_number(summary.get("attempt")) if is_completed else attempt,
+        attempts_made=_number(summary.get("attempt")) if is_completed else attempts_made,
         starts=_number(known.fence),
         created_at=_number(wire.get("createdAt")) or _number(summary.get("createdAt")),
         started_at=claimed_at or held_at or _number(summary.get("startedAt")) or None,
@@ -207,7 +207,7 @@ def _decode_raw(raw: bytes | None) -> tuple[dict[str, Any], bool]:
     return wire, False
 
 
-def _decode_options(wire: Mapping[str, Any], attempt: int) -> JobOptions:
+def _decode_options(wire: Mapping[str, Any], attempts_made: int) -> JobOptions:
     retry = wire.get("retry")
     retry = retry if isinstance(retry, dict) else {}
     schedule = wire.get("schedule")
@@ -218,13 +218,13 @@ def _decode_options(wire: Mapping[str, Any], attempt: int) -> JobOptions:
         priority=_number(wire.get("priority")),
         delay=_number(schedule.get("delay")),
         attempts=attempts,
-        backoff=_decode_backoff(wire.get("backoff") or retry.get("backoff"), attempt),
+        backoff=_decode_backoff(wire.get("backoff") or retry.get("backoff"), attempts_made),
         keep_logs=keep_logs or None,
         extra=read_wanted(wire),
     )
 
 
-def _decode_backoff(wire: Any, attempt: int) -> Backoff | None:
+def _decode_backoff(wire: Any, attempts_made: int) -> Backoff | None:
     """A backoff; what only strangers write (linear, a cap of its own) is worked out for the next attempt."""
     if not isinstance(wire, dict):
         return None
@@ -233,9 +233,9 @@ def _decode_backoff(wire: Any, attempt: int) -> Backoff | None:
     share = float(jitter) if isinstance(jitter, bool | int | float) and 0 <= jitter <= 1 else 0.0
     most = _number(wire.get("maxDelay"))
     if kind == "linear":
-        kind, delay = "fixed", delay * (attempt + 1)
+        kind, delay = "fixed", delay * (attempts_made + 1)
     elif kind == "exponential" and most:
-        kind, delay = "fixed", delay * 2 ** min(attempt, 53)
+        kind, delay = "fixed", delay * 2 ** min(attempts_made, 53)
     return Backoff(kind or "fixed", min(delay, most) if most else delay, share)
 
 

@@ -53,26 +53,28 @@ def encode_settlement(settlement: Settlement) -> Ending | None:
             return None
         case Completed(result=result):
             return Ending(
-                job.id, receipt.fence, "completed", at, job.name, job.attempt + 1,
+                job.id, receipt.fence, "completed", at, job.name, job.attempts_made + 1,
                 value=b'{"success":true,"data":%b,%b' % (result, _times(job, at)),
                 told=b'{"result":%b}' % result,
                 keeps_data=bool(job.options.extra.get("keep_data")),
                 summary=_summary(job, receipt.worker),
             )  # fmt: skip
         case Released():
-            return Ending(job.id, receipt.fence, "released", at, job.name, job.attempt + 1)
+            return Ending(job.id, receipt.fence, "released", at, job.name, job.attempts_made + 1)
         case Postponed(delay=delay):
-            return Ending(job.id, receipt.fence, "postponed", at, job.name, job.attempt + 1, delay=delay)
+            return Ending(
+                job.id, receipt.fence, "postponed", at, job.name, job.attempts_made + 1, delay=delay
+            )
         case Retry(delay=delay, reason=reason, trace=trace):
             return Ending(
-                job.id, receipt.fence, "retry", at, job.name, job.attempt + 1,
+                job.id, receipt.fence, "retry", at, job.name, job.attempts_made + 1,
                 reason=clean(reason), traces=_traces(job, trace), delay=delay,
                 told=orjson.dumps({"reason": clean(reason), "delay": delay}),
                 is_front=is_front(job.options.priority),
             )  # fmt: skip
     reason, trace, told = _end(outcome)
     return Ending(
-        job.id, receipt.fence, "dead", at, job.name, job.attempt + 1,
+        job.id, receipt.fence, "dead", at, job.name, job.attempts_made + 1,
         value=b'{"success":false,"error":%b,%b' % (_error(reason, trace), _times(job, at)),
         reason=reason, traces=_traces(job, trace), told=orjson.dumps({"reason": reason, **told}),
     )  # fmt: skip
@@ -107,7 +109,7 @@ def _summary(job: Job, worker: str) -> bytes:
             "queue": job.queue,
             "createdAt": job.created_at,
             "startedAt": job.started_at,
-            "attempt": job.attempt + 1,
+            "attempt": job.attempts_made + 1,
             "worker": worker,
         }
     )

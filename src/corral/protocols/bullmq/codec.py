@@ -74,8 +74,8 @@ def decode_job(
     take = fields.pop
     take(b"delay", None)
     take(b"priority", None)
-    attempt = take(b"atm", None)
-    attempt = take(b"attemptsMade", None) or attempt
+    attempts_made = take(b"atm", None)
+    attempts_made = take(b"attemptsMade", None) or attempts_made
     reason, result = take(b"failedReason", None), take(b"returnvalue", None)
     # a job that failed and then succeeded keeps its old reason on the wire; a Job shows only how it ended
     if state is JobState.COMPLETED:
@@ -93,7 +93,7 @@ def decode_job(
         queue=queue,
         options=decode_options(take(b"opts", b"{}")),
         state=state,
-        attempt=int(attempt or 0),
+        attempts_made=int(attempts_made or 0),
         starts=starts,
         stalls=int(take(b"stc", 0)),
         created_at=int(take(b"timestamp", 0)),
@@ -136,7 +136,7 @@ def encode_settlement(settlement: Settlement, profile: Profile) -> tuple[Any, ..
             claim.receipt,
             "completed",
             str(at),
-            job.attempt + 1,
+            job.attempts_made + 1,
             outcome.result,
             count,
             age,
@@ -150,7 +150,7 @@ def encode_settlement(settlement: Settlement, profile: Profile) -> tuple[Any, ..
         claim.receipt,
         verb,
         str(at),
-        job.attempt + 1,
+        job.attempts_made + 1,
         value,
         count,
         age,

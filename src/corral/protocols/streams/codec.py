@@ -265,7 +265,7 @@ def decode_job(flat: Sequence[bytes], story: Sequence[tuple[bytes, Sequence[byte
         queue=QUEUE,
         options=_options(fields.pop("ttl_s", b"")),
         state=state,
-        attempt=1 if state in (JobState.COMPLETED, JobState.DEAD) else 0,
+        attempts_made=1 if state in (JobState.COMPLETED, JobState.DEAD) else 0,
         created_at=_number(fields.pop("created_ts", b"")),
         started_at=started,
         finished_at=updated if is_over else None,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from corral.core.backoff import CAP_MS, LONGEST_MS, backoff_ms, delay_before
 from corral.core.job import Backoff, Job, JobOptions
+from corral.core.retry import BACKOFF_CAP_MS, LONGEST_DELAY_MS, backoff_ms, delay_before
 
 EXPONENTIAL = Backoff("exponential", 1000)
 
@@ -30,7 +30,7 @@ def test_before_the_first_attempt_the_base_delay_holds() -> None:
 
 
 def test_the_cap_holds_from_the_first_attempt_on() -> None:
-    assert backoff_ms(Backoff("exponential", 7_200_000), 1) == CAP_MS == 3_600_000
+    assert backoff_ms(Backoff("exponential", 7_200_000), 1) == BACKOFF_CAP_MS == 3_600_000
 
 
 def test_a_fixed_delay_is_always_the_same_and_never_capped() -> None:
@@ -40,7 +40,7 @@ def test_a_fixed_delay_is_always_the_same_and_never_capped() -> None:
 
 def test_without_a_cap_the_delay_doubles_on_and_still_fits_every_peer() -> None:
     assert backoff_ms(EXPONENTIAL, 15, cap=None) == 2**14 * 1000
-    assert backoff_ms(EXPONENTIAL, 10_000, cap=None) == LONGEST_MS == 2**53 - 1
+    assert backoff_ms(EXPONENTIAL, 10_000, cap=None) == LONGEST_DELAY_MS == 2**53 - 1
 
 
 @given(
@@ -69,7 +69,7 @@ def test_jitter_reaches_both_ends() -> None:
     assert all(0 <= delay <= 4000 for delay in drawn)
 
 
-def ask(backoff: Backoff | None, rule: Any = None, cap: int | None = CAP_MS) -> int:
+def ask(backoff: Backoff | None, rule: Any = None, cap: int | None = BACKOFF_CAP_MS) -> int:
     job = Job(name="n", data={}, queue="q", options=JobOptions(backoff=backoff))
     return delay_before(job, 2, ValueError("why"), rule, cap, lambda: 1.0)
 
@@ -98,9 +98,9 @@ def test_a_rule_may_say_no_more() -> None:
 
 
 def test_a_rule_is_capped_where_a_cap_is_set() -> None:
-    assert ask(Backoff("custom"), lambda *_: 10**9) == CAP_MS
+    assert ask(Backoff("custom"), lambda *_: 10**9) == BACKOFF_CAP_MS
     assert ask(Backoff("custom"), lambda *_: 10**9, cap=None) == 10**9
-    assert ask(Backoff("custom"), lambda *_: 10**30, cap=None) == LONGEST_MS
+    assert ask(Backoff("custom"), lambda *_: 10**30, cap=None) == LONGEST_DELAY_MS
 
 
 def test_a_kind_nobody_has_a_rule_for_is_an_error() -> None:

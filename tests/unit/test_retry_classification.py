@@ -25,10 +25,11 @@ import redis
 import requests
 
 from corral import errors
-from corral.core.failure import Rules, Verdict, classifier, classify
+from corral.core.known_errors import FailureKind
+from corral.core.retry import ErrorRules, classifier, classify
 from corral.errors import InvalidOptions
 
-TRANSIENT, PERMANENT = Verdict.TRANSIENT, Verdict.PERMANENT
+TRANSIENT, PERMANENT = FailureKind.TRANSIENT, FailureKind.PERMANENT
 
 
 def raised(fn: Any, *arguments: Any, **named: Any) -> BaseException:
@@ -218,7 +219,9 @@ def test_what_will_not_pass_is_permanent(error: BaseException) -> None:
 
 @pytest.mark.parametrize(("code", "verdict"), [(421, TRANSIENT), (451, TRANSIENT), (535, PERMANENT)])
 @pytest.mark.parametrize("attribute", ["smtp_code", "code"])
-def test_mail_servers_say_later_with_4xx_never_with_5xx(attribute: str, code: int, verdict: Verdict) -> None:
+def test_mail_servers_say_later_with_4xx_never_with_5xx(
+    attribute: str, code: int, verdict: FailureKind
+) -> None:
     library = "smtplib" if attribute == "smtp_code" else "aiosmtplib.errors"
     assert classify(stand_in(f"{library}.SMTPResponseException", **{attribute: code})) is verdict
 
@@ -242,12 +245,12 @@ class Code:
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("_TIMED_OUT", TRANSIENT), ("MSG_SIZE_TOO_LARGE", PERMANENT)])
-def test_confluents_kafka_errors_are_judged_by_their_code(name: str, verdict: Verdict) -> None:
+def test_confluents_kafka_errors_are_judged_by_their_code(name: str, verdict: FailureKind) -> None:
     assert classify(stand_in("cimpl.KafkaException", args=(Code(name),))) is verdict
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("UNAVAILABLE", TRANSIENT), ("INVALID_ARGUMENT", PERMANENT)])
-def test_grpc_errors_are_judged_by_their_status(name: str, verdict: Verdict) -> None:
+def test_grpc_errors_are_judged_by_their_status(name: str, verdict: FailureKind) -> None:
     status = type("Status", (), {"name": name})()
     assert classify(stand_in("grpc.RpcError", "grpc.aio._call.AioRpcError", code=lambda: status)) is verdict
 
@@ -415,7 +418,7 @@ def test_a_rule_on_both_sides_is_refused() -> None:
 
 def test_rules_are_a_value() -> None:
     assert classifier(transient=[Declined]) == classifier(transient=Declined)
-    assert isinstance(classifier(), Rules)
+    assert isinstance(classifier(), ErrorRules)
 
 
 # -- foreign errors that misbehave
@@ -444,7 +447,7 @@ def test_a_status_counts_on_errors_nobody_registered() -> None:
 
 def test_classifying_imports_no_foreign_library() -> None:
     program = (
-        "import sys; from corral.core.failure import classify; classify(OSError()); "
+        "import sys; from corral.core.retry import classify; classify(OSError()); "
         "print({'httpx', 'requests', 'urllib3', 'aiohttp', 'jsonschema', 'sqlite3'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
