@@ -54,7 +54,7 @@ def test_a_client_that_asks_sentinels_is_read_as_their_address() -> None:
     assert "ssl_ca_certs=%2Fetc%2Fca.pem" in address_of(safe)
     with pytest.raises(InvalidOptions, match=r"give sentinel\.master_for\('shop'\)"):
         address_of(sentinel.slave_for("shop"))
-    with pytest.raises(InvalidOptions, match=r"which service is meant.*redis\+sentinel://"):
+    with pytest.raises(InvalidOptions, match=r"which does not name a service.*redis\+sentinel://"):
         address_of(sentinel)  # type: ignore[arg-type]
 
 

@@ -157,5 +157,5 @@ async def test_repeatable_jobs_of_former_versions_are_listed_by_what_their_keys_
 
 
 async def test_carrying_on_by_hand_is_refused(factory: Factory) -> None:
-    with pytest.raises(ValueError, match="carried on by whoever claims its job"):
+    with pytest.raises(ValueError, match="the worker that claims a scheduler's job adds the next"):
         await factory.queue().upsertJobScheduler("s", {"every": HOUR}, override=False)

@@ -168,7 +168,7 @@ async def test_cleaning_deletes_what_is_old_enough(factory: Factory, node_queue:
     told = EventRecorder(queue, "cleaned")
     gone = await queue.clean(0, 2, "completed")
     assert len(gone) == 2
-    assert told.told == [("cleaned", gone, "completed")]
+    assert told.events == [("cleaned", gone, "completed")]
     assert await node_queue("getCompletedCount") == 3
     assert len(await queue.clean(0, 0)) == 3
     await queue.add("waiting", {})
@@ -223,7 +223,7 @@ async def test_a_job_is_removed_unless_it_is_held(factory: Factory, node_queue: 
     told = EventRecorder(queue, "removed")
     assert await queue.remove(str(held.id)) == 0
     assert await queue.remove("2") == 1
-    assert told.told == [("removed", "2")]
+    assert told.events == [("removed", "2")]
     assert await node_queue.read("2") is None
     assert await queue.getJobState("2") == "unknown"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from corral.bullmq import Queue, QueueEvents
-from corral.bullmq.queue_events import MOST
+from corral.bullmq.queue_events import READ_COUNT
 from tests.dropin.factory import EventRecorder, Factory, until_true
 from tests.dropin.node_queue import NodeQueue
 from tests.support.proxy import Fate, Proxy, runs
@@ -180,7 +180,7 @@ async def test_no_event_is_missed_or_told_twice_across_a_reconnect(
     rule = proxy.rule(every_third, fate, times=4, shares=(0.3, 0.9))
     queue = Queue("mail", {"connection": factory.url})
     added = 0
-    while len(faults.told) < 4:
+    while len(faults.events) < 4:
         added += 1
         await queue.add("send", added)
         await asyncio.sleep(0.001)
@@ -240,7 +240,7 @@ async def test_a_slow_reader_reads_no_more_than_it_uses(factory: Factory, proxy:
     await queue.addBulk([{"name": "send"}] * 1500)
     listener = QueueEvents("mail", {"connection": proxy.url, "autorun": False, "lastEventId": "0-0"})
     events = listener.since()
-    for number in range(MOST):
+    for number in range(READ_COUNT):
         await anext(events)
         if number % 100 == 0:
             await queue.getWaitingCount()  # time enough for one that reads ahead

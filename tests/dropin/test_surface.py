@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from corral.bullmq import QueueEvents, Worker
-from corral.bullmq.error_code import ErrorCode, raised
+from corral.bullmq.error_code import ErrorCode, official_error
 from tests.dropin.surface import defaults, options, surface
 from tests.support.official import official_python, official_version
 
@@ -81,7 +81,7 @@ def test_every_official_option_has_its_name_here(kind: str) -> None:
 @pytest.mark.parametrize("code", WORDS["refusals"])
 def test_a_refusal_has_the_official_type_number_and_words(code: str) -> None:
     number, kind, sentence = WORDS["refusals"][code]
-    error = raised(ErrorCode[code], "moveToFinished", job="7", parent="bull:mail:7")
+    error = official_error(ErrorCode[code], "moveToFinished", job="7", parent="bull:mail:7")
     if code == "ParentJobCannotBeReplaced":
         # there it is the parent's key where a flow is added, as in Node, and the child's id elsewhere
         sentence = sentence.replace("job 7", "job bull:mail:7")

@@ -1,10 +1,10 @@
-"""The news that a job should end, for processors that take it as their third argument."""
+"""Cancellation signals for processors that take one as their third argument."""
 
 import asyncio
 
 
 class AbortError(Exception):
-    """A processor may raise this to end its job as it was asked to."""
+    """Raised by a processor to end its job after a cancellation."""
 
     def __init__(self, reason: str | None = None) -> None:
         super().__init__(reason or "The operation was aborted")
@@ -12,7 +12,7 @@ class AbortError(Exception):
 
 
 class AbortSignal:
-    """Should this job end? The processor looks, or waits.
+    """The cancellation of one job, to be polled or awaited by its processor.
 
     >>> AbortController().signal.aborted
     False
@@ -24,32 +24,32 @@ class AbortSignal:
 
     @property
     def aborted(self) -> bool:
-        """Has someone asked for the end?"""
+        """Whether the job was cancelled."""
         return self._event.is_set()
 
     @property
     def reason(self) -> str | None:
-        """Why, if it was said."""
+        """The reason of the cancellation, if one was given."""
         return self._reason
 
     async def wait(self) -> None:
-        """Return when someone asks for the end."""
+        """Wait until the job is cancelled."""
         await self._event.wait()
 
     def throw_if_aborted(self) -> None:
-        """Raise `AbortError` where someone has asked for the end."""
+        """Raise `AbortError` if the job was cancelled."""
         if self._event.is_set():
             raise AbortError(self._reason)
 
 
 class AbortController:
-    """Who holds this can ask for the end; the first reason counts."""
+    """The sending side of an `AbortSignal`; the first reason counts."""
 
     def __init__(self) -> None:
         self.signal = AbortSignal()
 
     def abort(self, reason: str | None = None) -> None:
-        """Ask for the end."""
+        """Cancel the job."""
         if not self.signal.aborted:
             self.signal._reason = reason
             self.signal._event.set()

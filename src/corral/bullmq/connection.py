@@ -1,7 +1,7 @@
-"""Where a queue lives: whatever people give as `connection` becomes an address, and a Store for each loop."""
+"""RedisConnection: from a `connection` option to an address, and to a Store for each event loop."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ssl import VerifyMode
 from typing import Any, cast
 from urllib.parse import quote, urlencode
@@ -17,21 +17,20 @@ from corral.errors import InvalidOptions, short_repr
 from corral.store.address import Address, Kind
 from corral.store.client import Store
 
-_TIMEOUTS = ("socket_timeout", "socket_connect_timeout")
-_WAY_OUT = "give host, port, db, username and password, a URL, or a redis.asyncio client made from these"
+_SUPPORTED = "give host, port, db, username and password, a URL, or a redis.asyncio client made from these"
 
 
-class Connection:
-    """One server as the objects of this package share it."""
+class RedisConnection:
+    """One server, shared by the objects that are made with it."""
 
-    def __init__(self, given: ConnectionOptions | None = None) -> None:
-        self.url = address_of(given)
-        self._client = cast(redis.Redis, given) if isinstance(given, (redis.Redis, RedisCluster)) else None
-        self._owns_client = self._client is None
+    def __init__(self, connection: ConnectionOptions | None = None) -> None:
+        self.url = address_of(connection)
+        self._owns_client = not isinstance(connection, (redis.Redis, RedisCluster))
+        self._client = None if self._owns_client else cast(redis.Redis, connection)
         self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = WeakKeyDictionary()
 
     def store(self) -> Store:
-        """The connections of the running event loop."""
+        """Return the Store of the running event loop."""
         loop = asyncio.get_running_loop()
         store = self._stores.get(loop)
         if store is None:
@@ -40,13 +39,13 @@ class Connection:
 
     @property
     def client(self) -> redis.Redis:
-        """A redis-py client of the same server, for commands of one's own; nothing here goes through it."""
+        """A redis-py client of the same server for the caller's own commands; Corral does not use it."""
         if self._client is None:
-            self._client = _client_of(self.url)
+            self._client = _client(self.url)
         return self._client
 
     async def close(self) -> None:
-        """Close what was opened here in this event loop; a client that was given stays open."""
+        """Close what was opened here in this event loop; a client passed as `connection` stays open."""
         store = self._stores.pop(asyncio.get_running_loop(), None)
         if store is not None:
             await store.close()
@@ -55,110 +54,123 @@ class Connection:
             await client.aclose()
 
 
-def address_of(given: ConnectionOptions | None) -> str:
-    """The URL of what was given as a connection.
+# -- to a URL -----------------------------------------------------------------------------------------------
+
+
+def address_of(connection: ConnectionOptions | None) -> str:
+    """Return the URL of a `connection` option.
 
     >>> address_of({"host": "db", "port": 6380, "password": "a/b"})
     'redis://:a%2Fb@db:6380/0'
     """
-    match given:
+    match connection:
         case None:
-            return _address({})
+            return _server_url({})
         case str():
-            return given
+            return connection
         case redis.Redis():
-            return _address_of_client(given)
+            return _client_url(connection)
         case RedisCluster():
-            return _address_of_cluster(given)
+            return _cluster_url(connection)
         case Sentinel():
             raise InvalidOptions(
-                "connection is a Sentinel, which does not say which service is meant; "
+                "connection is a Sentinel, which does not name a service; "
                 "give sentinel.master_for('name'), or redis+sentinel://host:26379/name"
             )
         case Mapping():
-            return _address(given)
-    raise InvalidOptions(f"connection is {short_repr(given)}; {_WAY_OUT}")
+            return _server_url(connection)
+    raise InvalidOptions(f"connection is {short_repr(connection)}; {_SUPPORTED}")
 
 
-def _address_of_client(client: redis.Redis) -> str:
+def _client_url(client: redis.Redis) -> str:
     pool = client.connection_pool
-    kind, given = pool.connection_class, dict(pool.connection_kwargs)
     if isinstance(pool, SentinelConnectionPool):
-        return _address_of_service(pool)
-    if issubclass(kind, UnixDomainSocketConnection):
-        given["unix_socket_path"] = given.pop("path")
-    return _address({**given, "ssl": issubclass(kind, SSLConnection)})
+        return _sentinel_url(pool)
+    options = {**pool.connection_kwargs, "ssl": issubclass(pool.connection_class, SSLConnection)}
+    if issubclass(pool.connection_class, UnixDomainSocketConnection):
+        options["unix_socket_path"] = options.pop("path")
+    return _server_url(options)
 
 
-def _address_of_service(pool: SentinelConnectionPool) -> str:
+def _sentinel_url(pool: SentinelConnectionPool) -> str:
+    service = pool.service_name
     if not pool.is_master:
         raise InvalidOptions(
-            f"connection is a client of the replicas of {pool.service_name!r}, and jobs are written; "
-            f"give sentinel.master_for({pool.service_name!r})"
+            f"connection is a client of the replicas of {service!r}, and jobs are written; "
+            f"give sentinel.master_for({service!r})"
         )
-    asked = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
-    given = {**pool.connection_kwargs, "ssl": issubclass(pool.connection_class, SSLConnection)}
-    path = f"/{quote(str(pool.service_name), safe='')}/{given.get('db') or 0}"
-    login = {f"sentinel_{name}": value for name, value in _login(asked[0]).items()}
-    return _url("+sentinel", given, ",".join(map(_host, asked)), path, login)
+    sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
+    options = {**pool.connection_kwargs, "ssl": issubclass(pool.connection_class, SSLConnection)}
+    login = {f"sentinel_{name}": value for name, value in _login(sentinels[0]).items()}
+    path = f"/{quote(str(service), safe='')}/{options.get('db') or 0}"
+    return _url("+sentinel", options, sentinels, path, login)
 
 
-def _address_of_cluster(cluster: RedisCluster) -> str:
+def _cluster_url(cluster: RedisCluster) -> str:
     nodes = [{"host": node.host, "port": node.port} for node in cluster.nodes_manager.startup_nodes.values()]
-    given = dict(cluster.connection_kwargs)
-    given["ssl"] = issubclass(given.get("connection_class", redis.Connection), SSLConnection)
-    return _url("+cluster", given, ",".join(map(_host, nodes)), "")
+    options = dict(cluster.connection_kwargs)
+    options["ssl"] = issubclass(options.get("connection_class", redis.Connection), SSLConnection)
+    return _url("+cluster", options, nodes, "")
 
 
-def _address(given: Mapping[str, Any]) -> str:
-    """The URL of redis-py's keyword arguments; those that are about its own client are left out."""
-    path = given.get("unix_socket_path")
+def _server_url(options: Mapping[str, Any]) -> str:
+    """Return the URL of redis-py's keyword arguments, without those that configure its own client."""
+    path = options.get("unix_socket_path")
     if path:
-        query = {**_login(given), "db": given.get("db") or 0, **_timeouts(given)}
+        query = {**_login(options), "db": options.get("db") or 0, **_timeouts(options)}
         return f"unix://{quote(str(path))}?{urlencode(query)}"
-    return _url("", given, _host(given), f"/{given.get('db') or 0}")
+    return _url("", options, [options], f"/{options.get('db') or 0}")
 
 
 def _url(
-    kind: str, given: Mapping[str, Any], hosts: str, path: str, more: Mapping[str, Any] | None = None
+    kind: str,
+    options: Mapping[str, Any],
+    nodes: Sequence[Mapping[str, Any]],
+    path: str,
+    query: Mapping[str, Any] | None = None,
 ) -> str:
-    asked = {**_timeouts(given), **(more or {})}
+    parameters = {**_timeouts(options), **(query or {})}
     scheme = "redis"
-    if given.get("ssl"):
+    if options.get("ssl"):
         scheme = "rediss"
-        asked |= {name: _ssl_word(value) for name, value in given.items() if name.startswith("ssl_")}
-        asked = {name: value for name, value in asked.items() if value is not None}
-    login = _login(given)
-    user = quote(str(login.get("username", "")), safe="")
-    password = quote(str(login["password"]), safe="") if "password" in login else None
-    who = f"{user}:{password}@" if password is not None else f"{user}@" if user else ""
-    where = f"{scheme}{kind}://{who}{hosts}{path}"
-    return f"{where}?{urlencode(asked)}" if asked else where
+        tls = {name: _tls_value(value) for name, value in options.items() if name.startswith("ssl_")}
+        parameters |= {name: value for name, value in tls.items() if value is not None}
+    login = {name: quote(str(value), safe="") for name, value in _login(options).items()}
+    credentials = login.get("username", "")
+    if "password" in login:
+        credentials += f":{login['password']}"
+    authority = f"{credentials}@" if credentials else ""
+    hosts = ",".join(map(_host, nodes))
+    return f"{scheme}{kind}://{authority}{hosts}{path}" + (f"?{urlencode(parameters)}" if parameters else "")
 
 
-def _host(given: Mapping[str, Any]) -> str:
-    host = str(given.get("host") or "localhost")
-    return f"{f'[{host}]' if ':' in host else host}:{given.get('port') or 6379}"
+def _host(options: Mapping[str, Any]) -> str:
+    host = str(options.get("host") or "localhost")
+    return f"{f'[{host}]' if ':' in host else host}:{options.get('port') or 6379}"
 
 
-def _timeouts(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: given[name] for name in _TIMEOUTS if given.get(name) is not None}
+def _timeouts(options: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("socket_timeout", "socket_connect_timeout")
+    return {name: options[name] for name in names if options.get(name) is not None}
 
 
-def _login(given: Mapping[str, Any]) -> dict[str, Any]:
-    if given.get("credential_provider") is not None:
-        raise InvalidOptions(f"connection has a credential_provider, which cannot be asked here; {_WAY_OUT}")
-    return {name: given[name] for name in ("username", "password") if given.get(name)}
+def _login(options: Mapping[str, Any]) -> dict[str, Any]:
+    if options.get("credential_provider") is not None:
+        raise InvalidOptions(f"connection has a credential_provider, which is not supported; {_SUPPORTED}")
+    return {name: options[name] for name in ("username", "password") if options.get(name)}
 
 
-def _ssl_word(value: Any) -> Any:
+def _tls_value(value: Any) -> Any:
     if isinstance(value, VerifyMode):
         return value.name.removeprefix("CERT_").lower()
     return str(value) if isinstance(value, bool) else value
 
 
-def _client_of(url: str) -> redis.Redis:
-    """redis-py's client of the server, service or cluster at that address."""
+# -- from a URL ---------------------------------------------------------------------------------------------
+
+
+def _client(url: str) -> redis.Redis:
+    """Return redis-py's client of the server, service or cluster at this URL."""
     address = Address.of(url)
     options = _keywords(address.options)
     match address.kind:
@@ -170,13 +182,12 @@ def _client_of(url: str) -> redis.Redis:
             return client
         case Kind.CLUSTER:
             nodes = [ClusterNode(host, port) for host, port in address.nodes]
-            # it has the same methods and no common class
+            # a cluster's client has the same methods and no common class
             return cast(redis.Redis, RedisCluster(startup_nodes=nodes, decode_responses=True, **options))
     return redis.from_url(url, decode_responses=True)
 
 
 def _keywords(options: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {
-        name: value for name, value in options.items() if name not in ("connection_class", "host", "port")
-    }
-    return {**kept, "ssl": True} if issubclass(options["connection_class"], SSLConnection) else kept
+    left_out = ("connection_class", "host", "port")
+    keywords = {name: value for name, value in options.items() if name not in left_out}
+    return {**keywords, "ssl": True} if issubclass(options["connection_class"], SSLConnection) else keywords

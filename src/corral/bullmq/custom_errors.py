@@ -1,10 +1,10 @@
-"""What a processor raises to say how its job goes on."""
+"""Errors that a processor raises to decide what happens to its job."""
 
 from corral.errors import Unrecoverable
 
 
 class UnrecoverableError(Unrecoverable):
-    """The job has failed for good: no other attempt, whatever its options say."""
+    """The job fails without another attempt, whatever its options say."""
 
 
 class DelayedError(Exception):
@@ -23,7 +23,7 @@ RATE_LIMIT_ERROR = "bullmq:rateLimitExceeded"
 
 
 class RateLimitError(Exception):
-    """Not now: the job goes back to wait, no attempt spent, until the queue's limit lets go."""
+    """The job goes back to wait until the queue's rate limit allows it; no attempt is spent."""
 
     def __init__(self, message: str = RATE_LIMIT_ERROR) -> None:
         super().__init__(message)

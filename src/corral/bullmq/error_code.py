@@ -1,8 +1,9 @@
-"""The numbers the contract's scripts refuse with; errors carry theirs as `code`."""
+"""BullMQ's error codes, and the official client's error for each of Corral's refusals."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from typing import TypedDict, Unpack
 
 from corral.bullmq.custom_errors import UnrecoverableError
 from corral.errors import (
@@ -22,7 +23,7 @@ from corral.errors import (
 
 
 class ErrorCode(Enum):
-    """Why a call was refused."""
+    """The numbers that BullMQ's scripts refuse a call with."""
 
     JobNotExist = -1
     JobLockNotExist = -2
@@ -37,7 +38,7 @@ class ErrorCode(Enum):
     SchedulerJobSlotsBusy = -11
 
 
-_CODES: dict[type[CorralError], ErrorCode] = {
+_CODES: dict[type[Exception], ErrorCode] = {
     JobMissing: ErrorCode.JobNotExist,
     LockMissing: ErrorCode.JobLockNotExist,
     NotActive: ErrorCode.JobNotInState,
@@ -51,7 +52,7 @@ _CODES: dict[type[CorralError], ErrorCode] = {
     SchedulerBusy: ErrorCode.SchedulerJobIdCollision,
 }
 
-_WORDS: dict[ErrorCode, str] = {
+_MESSAGES: dict[ErrorCode, str] = {
     ErrorCode.JobNotExist: "Missing key for job {job}. {command}",
     ErrorCode.JobLockNotExist: "Missing lock for job {job}. {command}",
     ErrorCode.JobNotInState: "Job {job} is not in the {state} state. {command}",
@@ -74,40 +75,40 @@ _WORDS: dict[ErrorCode, str] = {
 }
 
 
-def words(code: ErrorCode, command: str, *, job: str = "", parent: str = "", state: str = "active") -> str:
-    """The sentence for a code.
+class ErrorSubject(TypedDict, total=False):
+    """What a message names."""
 
-    >>> words(ErrorCode.JobNotExist, "updateData", job="7")
-    'Missing key for job 7. updateData'
+    job: str
+    parent: str
+    state: str
+
+
+def official_error(code: ErrorCode, command: str, **subject: Unpack[ErrorSubject]) -> Exception:
+    """Return the error for a code, with the official client's type and message.
+
+    >>> official_error(ErrorCode.JobNotExist, "updateData", job="7")
+    TypeError('Missing key for job 7. updateData')
     """
-    return _WORDS[code].format(job=job, parent=parent, state=state, command=command)
-
-
-def raised(
-    code: ErrorCode, command: str, *, job: str = "", parent: str = "", state: str = "active"
-) -> Exception:
-    """The error for a code, of the type the official client raises."""
     kind = UnrecoverableError if code is ErrorCode.JobHasFailedChildren else TypeError
-    error = kind(words(code, command, job=job, parent=parent, state=state))
+    names = {"job": "", "parent": "", "state": "active", **subject}
+    error = kind(_MESSAGES[code].format(command=command, **names))
     vars(error)["code"] = code.value
     return error
 
 
-def code_of(error: BaseException) -> ErrorCode | None:
-    """What the contract calls a refusal of ours; None for all else."""
-    for kind in type(error).__mro__:
-        if kind in _CODES:
-            return _CODES[kind]
-    return None
+def translate(error: BaseException, command: str, **subject: Unpack[ErrorSubject]) -> BaseException:
+    """Return the official client's error for a refusal of Corral's; any other error as it is."""
+    code = next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), None)
+    return error if code is None else official_error(code, command, **subject)
 
 
 @contextmanager
-def told(command: str, *, job: str = "", parent: str = "", state: str = "active") -> Iterator[None]:
-    """Inside, a protocol's refusal is raised in the official client's words."""
+def official_errors(command: str, **subject: Unpack[ErrorSubject]) -> Iterator[None]:
+    """Raise Corral's refusals inside the block as the official client's errors."""
     try:
         yield
     except CorralError as error:
-        code = code_of(error)
-        if code is None:
+        official = translate(error, command, **subject)
+        if official is error:
             raise
-        raise raised(code, command, job=job, parent=parent, state=state) from error
+        raise official from error

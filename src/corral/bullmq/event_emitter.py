@@ -11,7 +11,7 @@ Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
 class EventEmitter:
-    """Calls back whoever asked for an event; what a callback raises is told as an `error` event.
+    """Calls the callbacks of each event; an error in a callback is emitted as an `error` event.
 
     A callback may be a coroutine function: it then runs as a task of its own.
     """
@@ -21,12 +21,12 @@ class EventEmitter:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def on(self, event_name: str, function: Callback) -> Callback:
-        """Call `function` whenever the event happens; the function itself."""
+        """Call `function` for every such event; return the function."""
         self._callbacks.setdefault(event_name, []).append(function)
         return function
 
     def once(self, event_name: str, function: Callback) -> Callback:
-        """Call `function` the next time the event happens."""
+        """Call `function` for the next such event only."""
 
         def first(*args: Any, **kwargs: Any) -> Any:
             self.off(event_name, first)
@@ -36,31 +36,31 @@ class EventEmitter:
         return function
 
     def off(self, event_name: str, function: Callable[..., Any]) -> None:
-        """Call `function` no more; ValueError where it was not asked for."""
+        """Remove a callback; ValueError if it was not registered."""
         self._callbacks.get(event_name, []).remove(function)
 
     def emit(self, event_name: str, *args: Any, **kwargs: Any) -> bool:
-        """Tell everyone who asked for the event; was there anyone?"""
+        """Call the event's callbacks; return whether there was one."""
         callbacks = list(self._callbacks.get(event_name, ()))
         for callback in callbacks:
             try:
-                answer = callback(*args, **kwargs)
-                if inspect.isawaitable(answer):
-                    self._await(event_name, answer)
+                result = callback(*args, **kwargs)
+                if inspect.isawaitable(result):
+                    self._await(event_name, result)
             except Exception as error:
                 self._failed(event_name, error)
         return bool(callbacks)
 
-    def _await(self, event_name: str, answer: Any) -> None:
-        task = asyncio.ensure_future(answer)
-        self._tasks.add(task)  # the loop alone would not keep it
+    def _await(self, event_name: str, awaitable: Any) -> None:
+        task = asyncio.ensure_future(awaitable)
+        self._tasks.add(task)  # the event loop holds only a weak reference
 
-        def ended(task: "asyncio.Task[Any]") -> None:
+        def done(task: "asyncio.Task[Any]") -> None:
             self._tasks.discard(task)
             if not task.cancelled() and isinstance(error := task.exception(), Exception):
                 self._failed(event_name, error)
 
-        task.add_done_callback(ended)
+        task.add_done_callback(done)
 
     def _failed(self, event_name: str, error: Exception) -> None:
         if event_name == "error" or not self.emit("error", error):

@@ -1,4 +1,4 @@
-"""FlowProducer: trees of jobs, in one queue or many, in which parents wait for their children."""
+"""FlowProducer: trees of jobs in one or more queues, in which parents wait for their children."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,25 +6,22 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
-from corral.bullmq.connection import Connection
+from corral.bullmq.connection import RedisConnection
+from corral.bullmq.error_code import official_errors
 from corral.bullmq.event_emitter import EventEmitter
 from corral.bullmq.job import Job
-from corral.bullmq.options import encode
-from corral.bullmq.queue import refused
 from corral.bullmq.queue_base import DEFAULT_PREFIX, QueueBase
 from corral.bullmq.types import ConnectionOptions
-from corral.core import job as core
-from corral.errors import Refused
 from corral.protocols.bullmq.flows import BullmqFlows, Flow
 from corral.worker.worker import wall_clock
 
 JobNode = dict[str, Any]
-"""`job`, and where it has some `children`, which are nodes too."""
+"""`job`, and if it has any `children`, which are nodes too."""
 _OPTIONS = ("prefix", "connection", "skipVersionCheck")
 
 
 class FlowProducer(EventEmitter):
-    """Adds flows, each at once or not at all: `{"name", "queueName", "data", "opts", "prefix", "children"}`.
+    """Adds flows, each as a whole: `{"name", "queueName", "data", "opts", "prefix", "children"}`.
 
     >>> flows = FlowProducer({"connection": {"host": "127.0.0.1"}})                  # doctest: +SKIP
     >>> tree = await flows.add({"name": "album", "queueName": "albums", "children": [
@@ -41,71 +38,62 @@ class FlowProducer(EventEmitter):
         if redisOpts is not None:
             self.opts["connection"] = redisOpts
         self.prefix: str = self.opts.get("prefix") or DEFAULT_PREFIX
-        self.connection = Connection(self.opts.get("connection"))
+        self.connection = RedisConnection(self.opts.get("connection"))
         self.closing = False
 
-    # -- writing --------------------------------------------------------------------------------------------
-
     async def add(self, flow: Mapping[str, Any], opts: Mapping[str, Any] | None = None) -> JobNode | None:
-        """The flow as it was added; `opts` may hold `queuesOptions` with `defaultJobOptions` by queue name.
+        """Add a flow and return its tree of jobs; None once closed.
 
-        None once closed.
+        `opts` may have `queuesOptions`: `defaultJobOptions` by the name of a queue.
         """
-        if self.closing:
-            return None
-        defaults = (opts or {}).get("queuesOptions") or {}
-        return (await self._add([flow], defaults))[0]
+        nodes = await self._add([flow], (opts or {}).get("queuesOptions") or {})
+        return nodes[0] if nodes else None
 
     async def addBulk(self, flows: Sequence[Mapping[str, Any]]) -> list[JobNode] | None:
-        """The flows as they were added, in one step; None once closed."""
-        if self.closing:
-            return None
+        """Add many flows in one step and return their trees of jobs; None once closed."""
         return await self._add(flows, {})
 
-    async def _add(self, flows: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any]) -> list[JobNode]:
-        nodes = [self._node(flow, defaults) for flow in flows]
-        try:
+    async def _add(
+        self, flows: Sequence[Mapping[str, Any]], queues_options: Mapping[str, Any]
+    ) -> list[JobNode] | None:
+        if self.closing:
+            return None
+        nodes = [self._node(flow, queues_options) for flow in flows]
+        parent = nodes[0]["job"].parentKey if nodes else None
+        with official_errors("addJob", parent=parent or ""):
             added = await self._flows().add_many([_flow(node) for node in nodes])
-        except Refused as error:
-            raise refused(error, nodes[0]["job"]) from error
         for node, flow in zip(nodes, added, strict=True):
-            _name(node, flow)
+            _set_ids(node, flow)
         return nodes
 
-    def _node(self, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> JobNode:
-        queue = self._queue(given.get("queueName", ""), given.get("prefix"))
-        options = (defaults.get(queue.name) or {}).get("defaultJobOptions") or {}
-        job = Job(queue, given.get("name", ""), given.get("data"), {**options, **(given.get("opts") or {})})
-        node: JobNode = {"job": job}
-        if given.get("children"):
-            node["children"] = [self._node(child, defaults) for child in given["children"]]
+    def _node(self, flow: Mapping[str, Any], queues_options: Mapping[str, Any]) -> JobNode:
+        queue = self._queue(flow.get("queueName", ""), flow.get("prefix"))
+        defaults = (queues_options.get(queue.name) or {}).get("defaultJobOptions") or {}
+        opts = {**defaults, **(flow.get("opts") or {})}
+        node: JobNode = {"job": Job(queue, flow.get("name", ""), flow.get("data"), opts)}
+        if flow.get("children"):
+            node["children"] = [self._node(child, queues_options) for child in flow["children"]]
         return node
 
-    # -- reading --------------------------------------------------------------------------------------------
-
     async def getFlow(self, opts: Mapping[str, Any]) -> JobNode | None:
-        """The flow below the job with `id` in `queueName` (`prefix`), `depth` levels (10) of about
-        `maxChildren` (20) of each kind; None where there is no such job."""
+        """Return the tree below the job with `id` in `queueName` (`prefix`), `depth` levels (10) of about
+        `maxChildren` (20) of each kind; None if there is no such job."""
         if self.closing:
             return None
         prefix = opts.get("prefix") or self.prefix
-        found = await self._flows().get(
+        flow = await self._flows().get(
             opts["queueName"], opts["id"], opts.get("depth") or 10, opts.get("maxChildren") or 20, prefix
         )
-        return None if found is None else await self._read(found)
+        return None if flow is None else await self._read(flow)
 
     async def _read(self, flow: Flow) -> JobNode | None:
-        queue = self._queue(flow.job.queue, flow.namespace)
-        job = await Job.fromId(queue, flow.job.id)
+        job = await Job.fromId(self._queue(flow.job.queue, flow.namespace), flow.job.id)
         if job is None:
             return None
-        node: JobNode = {"job": job}
         children = [await self._read(child) for child in flow.children]
-        if children:
-            node["children"] = [child for child in children if child is not None]
-        return node
-
-    # -- places ---------------------------------------------------------------------------------------------
+        if not children:
+            return {"job": job}
+        return {"job": job, "children": [child for child in children if child is not None]}
 
     def _queue(self, name: str, prefix: str | None) -> QueueBase:
         return QueueBase(name, {"prefix": prefix or self.prefix}, self.connection)
@@ -114,30 +102,29 @@ class FlowProducer(EventEmitter):
         return BullmqFlows(self.connection.store(), self.prefix, wall_clock)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self.closing = True
         await self.connection.close()
 
     async def disconnect(self) -> None:
-        """The same: nothing is kept open here that could be cut off more harshly."""
+        """Another name of `close`."""
         await self.close()
 
 
 def _flow(node: JobNode) -> Flow:
     job: Job = node["job"]
-    made, data = encode(job.id or "", job.name, job.data, job.opts, job.timestamp, job.queue.name)
-    encoded: core.Job = replace(made, data=orjson.Fragment(data))
-    return Flow(encoded, tuple(_flow(child) for child in node.get("children", ())), job.queue.prefix)
+    core_job, data = job.encode()
+    children = tuple(_flow(child) for child in node.get("children", ()))
+    return Flow(replace(core_job, data=orjson.Fragment(data)), children, job.queue.prefix)
 
 
-def _name(node: JobNode, added: Flow) -> None:
-    """Tell each job of the tree its id, and whose child it is."""
+def _set_ids(node: JobNode, added: Flow) -> None:
+    """Set the ids and parents of a tree's jobs."""
     job: Job = node["job"]
     job.id = added.job.id
-    children = node.get("children", ())
-    # a flow that another stands for has none of its children added
-    for child, flow in zip(children, added.children, strict=False):
-        made: Job = child["job"]
-        made.parent = {"id": job.id, "queueKey": job.queueQualifiedName}
-        made.parentKey = f"{job.queueQualifiedName}:{job.id}"
-        _name(child, flow)
+    # where another flow with the same id exists, none of the children is added
+    for child, flow in zip(node.get("children", ()), added.children, strict=False):
+        child_job: Job = child["job"]
+        child_job.parent = {"id": job.id, "queueKey": job.queueQualifiedName}
+        child_job.parentKey = f"{job.queueQualifiedName}:{job.id}"
+        _set_ids(child, flow)

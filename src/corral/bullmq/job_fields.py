@@ -1,20 +1,28 @@
-"""What a job is: the fields people read, from what they gave or from what stands on the wire."""
+"""JobFields: a job's fields, from the caller's options, from its hash, or from a claim."""
 
 from collections.abc import Mapping
 from typing import Any, Self
 
-from corral.bullmq.options import EXCLUSIVE, long_options, normalized_backoff
+from corral.bullmq.options import (
+    check,
+    check_parent_policy,
+    encode_data,
+    long_options,
+    normalized_backoff,
+    submit_options,
+)
 from corral.bullmq.queue_base import QueueBase
 from corral.core import payload
 from corral.core.job import Claim
+from corral.core.job import Job as CoreJob
 from corral.protocols.bullmq.options import POLICIES, encode_options
 from corral.worker.worker import wall_clock
 
 
 class JobFields:
-    """A job's fields, by the names the official client gives them.
+    """A job's fields, named as in the official client.
 
-    They are as of the moment the job was added or read; nothing here follows the server by itself.
+    They are as of the moment the job was added or read; they do not follow the server by themselves.
     """
 
     def __init__(
@@ -25,41 +33,35 @@ class JobFields:
         opts: Mapping[str, Any] | None = None,
         job_id: str | None = None,
     ) -> None:
-        given = dict(opts or {})
-        asked = [option for option in EXCLUSIVE if given.get(option)]
-        if len(asked) > 1:
-            raise ValueError(f"The following options cannot be used together: {', '.join(asked)}")
+        options = dict(opts or {})
+        check_parent_policy(options)
         self.queue = queue
         self.name = name
         self.data = data
-        self.id: str | None = given.get("jobId") or job_id
-        self.repeatJobKey: str | None = given.pop("repeatJobKey", None)
-        self.opts: dict[str, Any] = {
-            "attempts": 0,
-            "delay": 0,
-            **given,
-            "backoff": normalized_backoff(given.get("backoff")),
-        }
-        self.timestamp: int = given.get("timestamp") or wall_clock()
-        self.delay: int = given.get("delay") or 0
-        self.priority: int = given.get("priority") or 0
-        self.attempts: int = given.get("attempts", 1)
-        self.removeOnComplete: Any = given.get("removeOnComplete", True)
-        self.removeOnFail: Any = given.get("removeOnFail", False)
-        parent = given.get("parent")
+        self.id: str | None = options.get("jobId") or job_id
+        self.repeatJobKey: str | None = options.pop("repeatJobKey", None)
+        backoff = normalized_backoff(options.get("backoff"))
+        self.opts: dict[str, Any] = {"attempts": 0, "delay": 0, **options, "backoff": backoff}
+        self.timestamp: int = options.get("timestamp") or wall_clock()
+        self.delay: int = options.get("delay") or 0
+        self.priority: int = options.get("priority") or 0
+        self.attempts: int = options.get("attempts", 1)
+        self.removeOnComplete: Any = options.get("removeOnComplete", True)
+        self.removeOnFail: Any = options.get("removeOnFail", False)
+        parent = options.get("parent")
         self.parentKey: str | None = parent_key(parent)
         self.parent: dict[str, Any] | None = None
         if parent:
             self.parent = {"id": parent.get("id"), "queueKey": parent.get("queue")}
-            self.parent |= {short: True for long, short in POLICIES.items() if given.get(long)}
-        deduplication = given.get("deduplication") or given.get("debounce")
+            self.parent |= {short: True for long, short in POLICIES.items() if options.get(long)}
+        deduplication = options.get("deduplication") or options.get("debounce")
         self.deduplicationId: str | None = (
             deduplication.get("id") if isinstance(deduplication, Mapping) else None
         )
-        self._unborn()
+        self._set_initial()
 
-    def _unborn(self) -> None:
-        """What nobody knows of a job that was only just made."""
+    def _set_initial(self) -> None:
+        """Set the fields that no option decides."""
         self.progress: Any = 0
         self.attemptsMade = 0
         self.attemptsStarted = 0
@@ -74,11 +76,11 @@ class JobFields:
         self.nextRepeatableJobId: str | None = None
         self.discarded = False
         self.token: str | None = None
-        """The lock this job is held under, while a worker holds it."""
+        """The lock value under which a worker holds this job."""
 
     @property
     def key(self) -> str:
-        """The id, of a job that has one."""
+        """The id of a job that has one."""
         assert self.id is not None, "this job was not added"
         return self.id
 
@@ -100,17 +102,34 @@ class JobFields:
         return self.queue.qualifiedName
 
     def toJSON(self) -> dict[str, Any]:
-        """The fields as a plain dict."""
+        """Return the fields as a dict."""
         return {name: value for name, value in vars(self).items() if name not in ("queue", "token")}
 
     def __repr__(self) -> str:
         return f"<Job {self.name!r} id={self.id!r} queue={self.queue.name!r}>"
 
+    def encode(self) -> tuple[CoreJob, bytes]:
+        """Return the job for the protocol, and apart from it its data as JSON: ValueError if it is refused.
+
+        The native API's size limit does not apply here, so the data is not part of the job.
+        """
+        data = encode_data(self.data)
+        check(self.name, self.opts, data)
+        job = CoreJob(
+            id=self.id or "",
+            name=self.name,
+            data=0,
+            queue=self.queue.name,
+            options=submit_options(self.opts),
+            created_at=self.timestamp,
+        )
+        return job, data
+
     # -- from the wire --------------------------------------------------------------------------------------
 
     @classmethod
     def fromJSON(cls, queue: QueueBase, rawData: Mapping[str, str], jobId: str | None = None) -> Self:
-        """A job from the fields of its hash, as text."""
+        """Return a job from the fields of its hash, as text."""
         opts = payload.decode(rawData.get("opts") or "{}")
         job = cls(
             queue,
@@ -134,8 +153,7 @@ class JobFields:
         job.nextRepeatableJobId = rawData.get("nrjid") or None
         job.repeatJobKey = rawData.get("rjk") or None
         job.deduplicationId = rawData.get("deid") or job.deduplicationId
-        if rawData.get("returnvalue") is not None:
-            job.returnvalue = _result(rawData["returnvalue"])
+        job.returnvalue = getReturnValue(rawData.get("returnvalue"))
         traces = payload.decode(rawData.get("stacktrace") or "[]")
         job.stacktrace = traces if isinstance(traces, list) else []
         job.parentKey = rawData.get("parentKey") or job.parentKey
@@ -144,39 +162,44 @@ class JobFields:
         return job
 
     @classmethod
-    def held(cls, queue: QueueBase, claim: Claim) -> Self:
-        """The job of a claim, for the processor that runs it."""
-        job = claim.job
-        # written out, and not by way of text: this runs once a job
-        made = cls.__new__(cls)
-        made.queue = queue
-        made.name, made.data, made.id = job.name, job.data, job.id
-        options = job.options
-        made.opts = {"delay": 0, "backoff": None, **long_options(encode_options(options, ""))}
-        if not job.id.isdecimal():
-            made.opts["jobId"] = job.id
-        made.timestamp, made.delay, made.priority = job.created_at, 0, options.priority
-        made.attempts = options.attempts
-        made.removeOnComplete = made.opts.get("removeOnComplete", True)
-        made.removeOnFail = made.opts.get("removeOnFail", False)
-        made._unborn()
-        made.processedOn, made.attemptsStarted = job.started_at or 0, job.starts
-        made.attemptsMade, made.stalledCounter = job.attempts_made, job.stalls
-        made.progress = 0 if job.progress is None else job.progress
-        made.failedReason, made.stacktrace = job.reason, list(job.trace)
-        made.deferredFailure, made.processedBy = job.doomed, job.worker
-        extra = job.extra
+    def from_claim(cls, queue: QueueBase, claim: Claim) -> Self:
+        """Return the job of a claim, for the processor that runs it."""
+        # every job passes here, so the fields are set directly and not by way of the hash's text
+        source, options, extra = claim.job, claim.job.options, claim.job.extra
+        job = cls.__new__(cls)
+        job.queue, job.name, job.data, job.id = queue, source.name, source.data, source.id
+        job.opts = {"delay": 0, "backoff": None, **long_options(encode_options(options, ""))}
+        if not source.id.isdecimal():
+            job.opts["jobId"] = source.id
+        job.timestamp, job.delay, job.priority = source.created_at, 0, options.priority
+        job.attempts = options.attempts
+        job.removeOnComplete = job.opts.get("removeOnComplete", True)
+        job.removeOnFail = job.opts.get("removeOnFail", False)
+        job._set_initial()
+        job.processedOn, job.attemptsStarted = source.started_at or 0, source.starts
+        job.attemptsMade, job.stalledCounter = source.attempts_made, source.stalls
+        job.progress = 0 if source.progress is None else source.progress
+        job.failedReason, job.stacktrace = source.reason, list(source.trace)
+        job.deferredFailure, job.processedBy = source.doomed, source.worker
         parent = _text(extra.get("parent"))
-        made.parent = None if parent is None else payload.decode(parent)
-        made.parentKey = _text(extra.get("parentKey"))
-        made.repeatJobKey, made.nextRepeatableJobId = _text(extra.get("rjk")), _text(extra.get("nrjid"))
-        made.deduplicationId = _text(extra.get("deid"))
-        made.token = claim.receipt
-        return made
+        job.parent = None if parent is None else payload.decode(parent)
+        job.parentKey = _text(extra.get("parentKey"))
+        job.repeatJobKey, job.nextRepeatableJobId = _text(extra.get("rjk")), _text(extra.get("nrjid"))
+        job.deduplicationId = _text(extra.get("deid"))
+        job.token = claim.receipt
+        return job
+
+
+def getReturnValue(value: Any) -> Any:
+    """Return the value of a JSON text; text that is no JSON, and any other value, as it is."""
+    if not isinstance(value, str | bytes):
+        return value
+    decoded = payload.decode(value)
+    return value if decoded == {"_raw": _text(value)} else decoded
 
 
 def parent_key(parent: Mapping[str, Any] | None) -> str | None:
-    """The key of a parent that is given by its queue and id."""
+    """Return the key of a parent given by its queue and id."""
     return f"{parent.get('queue')}:{parent.get('id')}" if parent else None
 
 
@@ -185,12 +208,6 @@ def _number(text: str | None) -> int:
         return int(float(text)) if text else 0
     except ValueError:
         return 0
-
-
-def _result(text: str) -> Any:
-    """What the JSON says; of what is none, the text itself."""
-    value = payload.decode(text)
-    return text if value == {"_raw": text} and "_raw" not in text else value
 
 
 def _text(raw: Any) -> str | None:

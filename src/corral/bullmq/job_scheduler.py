@@ -1,12 +1,13 @@
-"""JobScheduler: what makes jobs of its own, by a pattern or every so often."""
+"""JobScheduler: jobs that repeat by a pattern or at an interval."""
 
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import orjson
+from msgspec.structs import asdict
 
-from corral.bullmq.error_code import told
+from corral.bullmq.error_code import official_errors
 from corral.bullmq.job import Job
 from corral.bullmq.options import encode_data, long_options
 from corral.bullmq.queue_base import QueueBase
@@ -15,10 +16,12 @@ from corral.protocols.bullmq.repeats import milliseconds
 from corral.protocols.bullmq.schedulers import BullmqSchedulers, Scheduler
 from corral.worker.worker import wall_clock
 
-_PARTS = {
-    "iterationCount": "count", "limit": "limit", "startDate": "start", "endDate": "end", "tz": "zone",
-    "pattern": "pattern", "every": "every", "offset": "offset",
+_NAMES = {
+    "id": "key", "name": "name", "next": "next", "count": "iterationCount", "limit": "limit",
+    "start": "startDate", "end": "endDate", "zone": "tz", "pattern": "pattern", "every": "every",
+    "offset": "offset",
 }  # fmt: skip
+"""The official client's name for each field of a scheduler."""
 
 
 class JobScheduler:
@@ -41,54 +44,56 @@ class JobScheduler:
         override: bool = True,
         producer_id: str | None = None,
     ) -> Job | None:
-        """The scheduler's next job; None where no job follows (its limit is reached).
+        """Create or change a scheduler; return its next job, or None if its limit is reached.
 
         `repeat_opts`: `every` (ms) or `pattern` (cron, with `tz`), `limit`, `startDate`, `endDate`,
-        `immediately`. `override` and `producer_id` are for workers that carry a scheduler on by hand; here
-        they do so by themselves.
+        `immediately`. `override` and `producer_id` must keep their defaults: workers add the next job of a
+        scheduler by themselves.
         """
-        check(repeat_opts)
+        check_repeat(repeat_opts)
         if not override or producer_id is not None:
-            raise ValueError("a scheduler is carried on by whoever claims its job; leave override as it is")
+            raise ValueError(
+                "override=False and producer_id are not supported: the worker that claims a scheduler's job "
+                "adds the next; leave both out"
+            )
         data = None if job_data is None else orjson.Fragment(encode_data(job_data))
-        with told("addJobScheduler"):
-            made = await self._schedulers.upsert(
+        with official_errors("addJobScheduler"):
+            following = await self._schedulers.upsert(
                 job_scheduler_id, repeat_opts, name=job_name or job_scheduler_id, data=data, options=opts
             )
-        if made is None:
+        if following is None:
             return None
-        wire = long_options(encode_options(made.options, made.id))
-        job = Job(self.queue, made.name, job_data, {**wire, "timestamp": made.created_at}, made.id)
-        job.repeatJobKey = job_scheduler_id
-        return job
+        wire = long_options(encode_options(following.options, following.id))
+        options = {**wire, "timestamp": following.created_at, "repeatJobKey": job_scheduler_id}
+        return Job(self.queue, following.name, job_data, options, following.id)
 
     async def removeJobScheduler(self, job_scheduler_id: str) -> int:
-        """Delete a scheduler and its next job; 0, or 1 where there is none."""
+        """Delete a scheduler and its next job; return 0, or 1 if there is none."""
         return int(not await self._schedulers.remove(job_scheduler_id))
 
     async def isJobScheduler(self, job_scheduler_id: str) -> bool:
-        """Is there a scheduler with this id?"""
+        """Return whether there is a scheduler with this id."""
         key = self.queue.toKey(f"repeat:{job_scheduler_id}")
         return bool(await self.queue.store.call("HEXISTS", key, "ic"))
 
     async def getScheduler(self, job_scheduler_id: str) -> dict[str, Any] | None:
-        """One scheduler; None where there is none."""
-        found = await self._schedulers.get(job_scheduler_id)
-        return None if found is None else shown(found)
+        """Return one scheduler; None if there is none."""
+        scheduler = await self._schedulers.get(job_scheduler_id)
+        return None if scheduler is None else to_json(scheduler)
 
     async def getJobSchedulers(
         self, start: int = 0, end: int = -1, asc: bool = False
     ) -> list[dict[str, Any]]:
-        """Schedulers by when they are due, the last first unless `asc`."""
-        return [shown(found) for found in await self._schedulers.all(start, end, asc)]
+        """Return schedulers by their next time, the latest first unless `asc`."""
+        return [to_json(scheduler) for scheduler in await self._schedulers.all(start, end, asc)]
 
     async def getSchedulersCount(self) -> int:
-        """How many schedulers there are."""
+        """Return the number of schedulers."""
         return await self._schedulers.count()
 
 
-def check(repeat: Mapping[str, Any]) -> None:
-    """ValueError, in 5.62.0's words, where a scheduler cannot have these options."""
+def check_repeat(repeat: Mapping[str, Any]) -> None:
+    """ValueError, with the message of BullMQ 5.62.0, where a scheduler cannot have these options."""
     pattern, every = repeat.get("pattern"), repeat.get("every")
     if pattern and every:
         raise ValueError("Both .pattern and .every options are defined for this repeatable job")
@@ -101,23 +106,23 @@ def check(repeat: Mapping[str, Any]) -> None:
         raise ValueError("End date must be greater than current timestamp")
 
 
-def shown(scheduler: Scheduler) -> dict[str, Any]:
-    """A scheduler as a plain dict, without what it has not."""
+def to_json(scheduler: Scheduler) -> dict[str, Any]:
+    """Return a scheduler as a `JobSchedulerJson`, without the fields it does not have."""
     if scheduler.name is None and ":" in scheduler.id:
-        return _of_an_older_generation(scheduler.id, scheduler.next)
-    found: dict[str, Any] = {"key": scheduler.id, "name": scheduler.name, "next": scheduler.next}
-    for name, part in _PARTS.items():
-        value = getattr(scheduler, part)
-        if value is not None:
-            found[name] = value
+        return _legacy_to_json(scheduler.id, scheduler.next)
+    fields = asdict(scheduler)
+    required = ("key", "name", "next")
+    json = {
+        name: fields[field] for field, name in _NAMES.items() if name in required or fields[field] is not None
+    }
     template = {"data": scheduler.data, "opts": scheduler.options}
-    if given := {name: value for name, value in template.items() if value is not None}:
-        found["template"] = given
-    return found
+    if template := {name: value for name, value in template.items() if value is not None}:
+        json["template"] = template
+    return json
 
 
-def _of_an_older_generation(key: str, due: int | None) -> dict[str, Any]:
-    """A repeatable job of former versions, which kept all it was in the name of its key."""
+def _legacy_to_json(key: str, due: int | None) -> dict[str, Any]:
+    """Return a repeatable job of earlier versions, whose key holds all its fields."""
     name, job_id, end, zone, *pattern = (*key.split(":"), "", "", "")
     return {
         "key": key,

@@ -1,4 +1,4 @@
-"""What every object bound to one queue has in common: its name, its keys, and the protocol's ports."""
+"""QueueBase: the name, the keys and the protocol's ports of one queue."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -6,7 +6,7 @@ from typing import Any
 
 import redis.asyncio as redis
 
-from corral.bullmq.connection import Connection
+from corral.bullmq.connection import RedisConnection
 from corral.bullmq.event_emitter import EventEmitter
 from corral.core.job import Claim
 from corral.core.ports import Profile, Rest, Why
@@ -26,13 +26,15 @@ _KEY_NAMES = (
     "", "active", "wait", "waiting-children", "paused", "completed", "failed", "delayed", "repeat", "stalled",
     "limiter", "prioritized", "id", "stalled-check", "meta", "pc", "events", "marker", "de",
 )  # fmt: skip
+NextJobData = list[Any]
+"""[fields of the next job or None, its id, ms the queue is limited for, when a delayed job is due]"""
 
 
 class QueueBase(EventEmitter):
-    """One queue, seen by whoever adds to it, works on it or listens to it."""
+    """What Queue, Worker, QueueEvents and QueueEventsProducer have in common."""
 
     def __init__(
-        self, name: str, opts: Mapping[str, Any] | None = None, connection: Connection | None = None
+        self, name: str, opts: Mapping[str, Any] | None = None, connection: RedisConnection | None = None
     ) -> None:
         super().__init__()
         if not name:
@@ -42,13 +44,13 @@ class QueueBase(EventEmitter):
         self.name = name
         self.opts: dict[str, Any] = dict(opts or {})
         self.prefix: str = self.opts.get("prefix") or DEFAULT_PREFIX
-        self.connection = connection or Connection(self.opts.get("connection"))
+        self.connection = connection or RedisConnection(self.opts.get("connection"))
         self.queueKeys = Keys(self.prefix, name)
         self.closing = False
 
     @property
     def client(self) -> redis.Redis:
-        """A redis-py client of the same server, for commands of one's own."""
+        """A redis-py client of the same server, for the caller's own commands."""
         return self.connection.client
 
     @property
@@ -62,36 +64,36 @@ class QueueBase(EventEmitter):
         return {name: self.toKey(name) for name in _KEY_NAMES}
 
     def toKey(self, type: str) -> str:
-        """The name of one of the queue's keys, or of a job's."""
+        """Return one of the queue's keys, or a job's."""
         return self.queueKeys.part(type)
 
     def clientName(self, suffix: str = "") -> str:
-        """What a connection for this queue is called, so that tools can list it."""
+        """Return the name that connections for this queue have in `CLIENT LIST`."""
         return self.queueKeys.connection_name() + suffix
 
     async def waitUntilReady(self) -> redis.Redis:
-        """Return when the server answers."""
+        """Wait until the server answers."""
         await self.store.call("PING")
         return self.client
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self.closing = True
         await self.connection.close()
 
     async def disconnect(self) -> None:
-        """The same: nothing is kept open here that could be cut off more harshly."""
+        """Another name of `close`."""
         await self.close()
 
     # -- the protocol's ports -------------------------------------------------------------------------------
 
     @property
     def store(self) -> Store:
-        """The connections of the running event loop."""
+        """The Store of the running event loop."""
         return self.connection.store()
 
     def binding(self, profile: Profile | None = None) -> Binding:
-        """Where the protocol's ports for this queue are, whichever event loop uses them."""
+        """Return the binding of this queue's ports, for any event loop."""
         store = PerLoopStore(self.connection.store)
         return Binding(store, self.name, self.prefix, wall_clock, profile or self.profile())
 
@@ -104,20 +106,20 @@ class QueueBase(EventEmitter):
         return BullmqOperator(self.binding())
 
     def profile(self) -> Profile:
-        """How this object claims and settles."""
+        """Return the profile under which this object claims and settles."""
         return Profile(name="")
 
     def broker(self) -> BullmqBroker:
-        """A broker of the running event loop; it opens no connection unless it waits."""
+        """Return a broker of the running event loop; it opens a connection only to wait."""
         return BullmqBroker(self.binding())
 
     async def read(self, job_id: str) -> dict[str, str] | None:
-        """The fields of a job's hash, as text; None where there is no such job."""
+        """Return the fields of a job's hash, as text; None if there is no such job."""
         flat = await self.store.call("HGETALL", self.toKey(job_id))
         return as_text(flat) if flat else None
 
     async def claim(self, broker: BullmqBroker, token: str) -> tuple[Claim | None, Rest]:
-        """The next job, held under `token`, if there is one; and why there is no other."""
+        """Claim the next job under `token`; return it, if there is one, and why there is no other."""
         turn = await broker.turn([], 1)
         if not turn.claims:
             return None, turn.rest
@@ -125,17 +127,18 @@ class QueueBase(EventEmitter):
         held = await self.store.run(SCRIPTS["relock"], (self.queueKeys.lock(job.id),), (receipt, token))
         return (Claim(job, token) if held else None), turn.rest
 
-    async def next_job_data(self, token: str) -> list[Any]:
-        """[fields of the next job or None, its id, ms the queue is limited for, when a delayed job is due]"""
+    async def next_job_data(self, token: str) -> NextJobData:
+        """Claim the next job under `token`."""
         claim, rest = await self.claim(self.broker(), token)
-        fields = None if claim is None else await self.read(claim.job.id)
         until = rest.until or 0
         limited = max(until - wall_clock(), 0) if rest.why is Why.LIMITED else 0
-        job_id = None if claim is None else claim.job.id
-        return [fields, job_id, limited, until if rest.why is Why.DRAINED else 0]
+        due = until if rest.why is Why.DRAINED else 0
+        if claim is None:
+            return [None, None, limited, due]
+        return [await self.read(claim.job.id), claim.job.id, limited, due]
 
 
 def as_text(flat: Sequence[bytes]) -> dict[str, str]:
-    """The fields of a hash, from the server's flat list of them."""
-    words = [word.decode("utf-8", "replace") for word in flat]
-    return dict(zip(words[::2], words[1::2], strict=True))
+    """Return the fields of a hash as text, from the server's flat list of them."""
+    parts = [part.decode("utf-8", "replace") for part in flat]
+    return dict(zip(parts[::2], parts[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""The options people pass, by name."""
+"""The options that users pass, by name."""
 
 from typing import Any, TypedDict
 
@@ -6,22 +6,22 @@ import redis.asyncio as redis
 from redis.asyncio.cluster import RedisCluster
 
 ConnectionOptions = dict[str, Any] | str | redis.Redis | RedisCluster
-"""A server's address: redis-py's keyword arguments, a URL, or a client of redis-py that has one."""
+"""A server's address: redis-py's keyword arguments, a URL, or a redis-py client."""
 
 
 class BackoffOptions(TypedDict, total=False):
-    """How long to wait before the next attempt."""
+    """The time until the next attempt."""
 
     type: str
-    """`fixed`, `exponential`, or a name the worker's own strategy knows."""
+    """`fixed`, `exponential`, or a name that the worker's `backoffStrategy` knows."""
     delay: int
     """Milliseconds."""
     jitter: float
-    """The share of the delay that chance may take away, from 0 to 1."""
+    """The part of the delay that is random, from 0 to 1."""
 
 
 class KeepJobs(TypedDict, total=False):
-    """Which ended jobs stay."""
+    """The ended jobs that are kept."""
 
     age: int
     """Seconds."""
@@ -29,7 +29,7 @@ class KeepJobs(TypedDict, total=False):
 
 
 class DeduplicationOptions(TypedDict, total=False):
-    """Jobs with one id are one job."""
+    """Jobs with the same deduplication id are added once."""
 
     id: str
     ttl: int
@@ -37,21 +37,21 @@ class DeduplicationOptions(TypedDict, total=False):
     extend: bool
     """Each duplicate starts the time anew."""
     replace: bool
-    """A duplicate takes the place of the delayed job."""
+    """A duplicate replaces the delayed job."""
     keepLastIfActive: bool
-    """The last duplicate of a job that runs is added when that has ended."""
+    """The last duplicate of an active job is added when that has ended."""
 
 
 class JobOptions(TypedDict, total=False):
-    """What a producer may ask for one job."""
+    """The options of one job."""
 
     jobId: str
     timestamp: int
     delay: int
     attempts: int
-    """How often it is run at most; 0, as 1, means once."""
+    """The maximum number of attempts; 0 means 1."""
     priority: int
-    """1 runs first, 2097152 last; 0 means none, and runs before all of them."""
+    """From 1 (first) to 2097152 (last); 0 means none and runs before all of them."""
     backoff: int | BackoffOptions
     lifo: bool
     removeOnComplete: bool | int | KeepJobs
@@ -70,26 +70,31 @@ class JobOptions(TypedDict, total=False):
     telemetry: dict[str, Any]
 
 
-class QueueBaseOptions(TypedDict, total=False):
-    """What a Queue may be told."""
+class QueueEventsProducerOptions(TypedDict, total=False):
+    """The options of a QueueEventsProducer; the other classes have them too."""
 
     prefix: str
     connection: ConnectionOptions
-    defaultJobOptions: JobOptions
     skipVersionCheck: bool
+
+
+class QueueBaseOptions(QueueEventsProducerOptions, total=False):
+    """The options of a Queue."""
+
+    defaultJobOptions: JobOptions
     skipWaitingForReady: bool
 
 
-class WorkerOptions(TypedDict, total=False):
-    """What a Worker may be told."""
+class WorkerOptions(QueueEventsProducerOptions, total=False):
+    """The options of a Worker."""
 
     name: str
     autorun: bool
     concurrency: int
     lockDuration: int
-    """Milliseconds a lock lives; it is renewed at a quarter of that."""
+    """Milliseconds until a lock expires; it is renewed after a quarter of that."""
     lockRenewTime: int
-    """Accepted; renewal keeps its own time."""
+    """Accepted and not used."""
     stalledInterval: int
     maxStalledCount: int
     maxStartedAttempts: int
@@ -102,35 +107,21 @@ class WorkerOptions(TypedDict, total=False):
     removeOnComplete: bool | int | KeepJobs
     removeOnFail: bool | int | KeepJobs
     drainDelay: int
-    prefix: str
-    connection: ConnectionOptions
-    skipVersionCheck: bool
     skipWaitingForReady: bool
 
 
-class QueueEventsOptions(TypedDict, total=False):
-    """What a QueueEvents may be told."""
+class QueueEventsOptions(QueueEventsProducerOptions, total=False):
+    """The options of a QueueEvents."""
 
-    prefix: str
-    connection: ConnectionOptions
     autorun: bool
     blockingTimeout: int
     """Milliseconds one read waits at most."""
     lastEventId: str
     """Events later than this one; `$`: from now, `0-0`: from the beginning."""
-    skipVersionCheck: bool
-
-
-class QueueEventsProducerOptions(TypedDict, total=False):
-    """What a QueueEventsProducer may be told."""
-
-    prefix: str
-    connection: ConnectionOptions
-    skipVersionCheck: bool
 
 
 class RetryJobsOptions(TypedDict, total=False):
-    """Which ended jobs run again."""
+    """The ended jobs to retry."""
 
     state: str
     count: int
@@ -138,13 +129,13 @@ class RetryJobsOptions(TypedDict, total=False):
 
 
 class PromoteJobsOptions(TypedDict, total=False):
-    """How many delayed jobs run now."""
+    """The delayed jobs to promote."""
 
     count: int
 
 
 class RepeatOptions(TypedDict, total=False):
-    """When a scheduler makes jobs: by `pattern` or `every`, not both."""
+    """When a scheduler adds jobs: by `pattern` or `every`, not both."""
 
     pattern: str
     every: int
@@ -158,14 +149,14 @@ class RepeatOptions(TypedDict, total=False):
 
 
 class JobSchedulerTemplateJson(TypedDict, total=False):
-    """What a scheduler's jobs are made from."""
+    """The data and options of a scheduler's jobs."""
 
     data: Any
     opts: dict[str, Any]
 
 
 class JobSchedulerJson(TypedDict, total=False):
-    """A scheduler as it is kept."""
+    """A scheduler."""
 
     key: str
     name: str

@@ -1,4 +1,4 @@
-"""Worker: runs a processor for the jobs of one queue, over Corral's engine."""
+"""Worker: runs a processor for the jobs of one queue."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
-from corral.bullmq.job import Job, policy
+from corral.bullmq.job import Job, retry_policy
 from corral.bullmq.options import core_options
-from corral.bullmq.processor import Processing, Processor, connections
+from corral.bullmq.processor import Processor, ProcessorRunner, connections
 from corral.bullmq.queue_base import QueueBase
 from corral.core.ports import Limit, Profile, Rest, Why
 from corral.errors import RedisError
@@ -17,7 +17,8 @@ from corral.store.client import Reconnect
 from corral.worker import ANY_NAME, Registry
 from corral.worker import Worker as Engine
 
-AS_LONG_AS_IT_TAKES_S = 86_400.0 * 365
+NO_LIMIT_S = 86_400.0 * 365
+"""How long running jobs may take when the worker is paused or closed."""
 DEFAULTS = {
     "drainDelay": 5,
     "concurrency": 1,
@@ -56,16 +57,17 @@ class Worker(QueueBase):
         self.forceClosing = False
         self.drained = False
         self._profile = _profile(self.opts)
-        self._processing = None if processor is None else Processing(self, processor, self)
+        self._runner = None if processor is None else ProcessorRunner(self, processor)
         self._engine: Engine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._resumed = asyncio.Event()
-        self._ending: asyncio.Task[None] | None = None
+        self._engine_stop: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._main: asyncio.Task[Any] | None = None
         self._stopped = asyncio.Event()
         self._stopped.set()
         self._manual: BullmqBroker | None = None
+        """The broker of `getNextJob`."""
         self._rest: Rest | None = None
         if processor is not None and self.opts["autorun"]:
             self._main = asyncio.ensure_future(self._autorun())
@@ -83,7 +85,7 @@ class Worker(QueueBase):
 
     async def run(self) -> None:
         """Work until closed."""
-        if self._processing is None:
+        if self._runner is None:
             raise Exception("No process function is defined.")
         if self.running:
             raise Exception("Worker is already running")
@@ -96,78 +98,72 @@ class Worker(QueueBase):
                     self._resumed.clear()
                     await self._resumed.wait()
                 else:
-                    await self._work()
+                    await self._work(self._runner)
         finally:
             self.running = False
             self._stopped.set()
 
-    async def _work(self) -> None:
-        """Work until paused or closed; a server that is away is waited for."""
-        assert self._processing is not None
+    async def _work(self, runner: ProcessorRunner) -> None:
+        """Work until paused or closed; wait for a server that is not available."""
         registry = Registry()
-        registry.add(ANY_NAME, self._processing.handle)
+        registry.add(ANY_NAME, runner.handle)
         reconnect, tries = Reconnect(), 0
         while not (self.closing or self.paused):
             self._engine = Engine(
                 self.name,
-                connections(self.connection.url, self.name, self.prefix, self._profile, self._tell),
+                connections(self, self._profile, self._emit_threadsafe),
                 registry,
                 profile=self._profile,
                 delays=reconnect.delay,
-                policy=policy(self._processing.backoff),
+                policy=retry_policy(runner.backoff),
                 concurrency=self.opts["concurrency"],
-                listener=self._processing.listen,
+                listener=runner.listen,
             )
             try:
                 await self._engine.start()
             except RedisError as fault:
                 if tries == 0:
                     self.emit("error", fault)
-                await self._wait(reconnect.delay(tries))
+                self._resumed.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._resumed.wait(), reconnect.delay(tries))
                 tries += 1
                 continue
             if self.closing or self.paused:
-                # asked to end while it started
-                self._end(AS_LONG_AS_IT_TAKES_S)
+                # paused or closed while it started
+                self._stop_engine()
             self.emit("ready")
             await self._engine.run()
             return
 
-    async def _wait(self, seconds: float) -> None:
-        self._resumed.clear()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._resumed.wait(), seconds)
-
-    def _tell(self, event: str, *args: Any) -> None:
-        """Emit on the worker's own loop, from whichever thread."""
-        emit = self._tell_of_lost_locks if event == "lockRenewalFailed" else self.emit
+    def _emit_threadsafe(self, event: str, *args: Any) -> None:
+        """Emit on the worker's own event loop, from any thread."""
+        emit = self._emit_lost_locks if event == "lockRenewalFailed" else self.emit
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has closed
                 self._loop.call_soon_threadsafe(emit, event, *args)
 
-    def _tell_of_lost_locks(self, event: str, ids: list[str]) -> None:
-        # one that has ended meanwhile has no lock any more, and lost none
-        running = self._processing
-        lost = [job_id for job_id in ids if running is not None and running.is_running(job_id)]
+    def _emit_lost_locks(self, event: str, ids: list[str]) -> None:
+        # a job that has ended since has no lock, and lost none
+        runner = self._runner
+        lost = [job_id for job_id in ids if runner is not None and runner.is_running(job_id)]
         if lost:
             self.emit(event, lost)
         for job_id in lost:
             self.emit("error", Exception(f"could not renew lock for job {job_id}"))
 
-    # -- one by one -----------------------------------------------------------------------------------------
+    # -- without a processor --------------------------------------------------------------------------------
 
     async def getNextJob(self, token: str, opts: Mapping[str, Any] | None = None) -> Job | None:
-        """The next job, held under `token` until it is moved or its lock runs out; None where there is none.
+        """Claim the next job under `token` until it is moved or its lock expires; None if there is none.
 
-        After a call that brought none, the next waits for a job up to `drainDelay` s; `{"block": False}`: it
-        does not.
+        After a call that returned None, the next waits for a job, unless `{"block": False}`.
         """
         if self.paused or self.closing:
             return None
         if self._manual is None:
             self._manual = self.broker()
-        block = bool((opts or {}).get("block", True))
-        if self._rest is not None and block:
+        if self._rest is not None and (opts or {}).get("block", True):
             await self._manual.wait(self._rest)
         claim, rest = await self.claim(self._manual, token)
         self._rest = rest if claim is None else None
@@ -176,34 +172,34 @@ class Worker(QueueBase):
             if rest.why is Why.DRAINED:
                 self.emit("drained")
             return None
-        job = Job.held(self, claim)
+        job = Job.from_claim(self, claim)
         self.emit("active", job, "waiting")
         return job
 
     async def rateLimit(self, expireTimeMs: int) -> None:
-        """No worker that has a limit begins a job for so long; then raise `RateLimitError`."""
+        """Let no worker that has a limit begin a job for this time; then raise `RateLimitError`."""
         await self.operator.hold(expireTimeMs)
 
-    # -- asked to end ---------------------------------------------------------------------------------------
+    # -- cancel, pause, close -------------------------------------------------------------------------------
 
     def cancelJob(self, job_id: str, reason: str | None = None) -> bool:
-        """Abort the signal of a job this worker runs; False where it has none (the processor takes two
-        arguments) or is not run here."""
-        return self._processing is not None and self._processing.abort(job_id, reason)
+        """Abort the signal of a job that this worker runs; False if it has none (the processor takes two
+        arguments) or does not run here."""
+        return self._runner is not None and self._runner.abort(job_id, reason)
 
     def cancelAllJobs(self, reason: str | None = None) -> None:
-        """Abort the signals of all jobs this worker runs."""
-        if self._processing is not None:
-            self._processing.abort(None, reason)
+        """Abort the signals of all jobs that this worker runs."""
+        if self._runner is not None:
+            self._runner.abort(None, reason)
 
     async def pause(self, do_not_wait_active: bool = False) -> None:
-        """Begin no job until `resume`; returns when those that run have ended, unless told not to wait."""
+        """Begin no job until `resume`; wait for those that run, unless `do_not_wait_active`."""
         if not self.paused:
             self.paused = True
             self._resumed.set()
-            ending = self._end(AS_LONG_AS_IT_TAKES_S)
-            if ending is not None and not do_not_wait_active:
-                await asyncio.shield(ending)
+            stop = self._stop_engine()
+            if stop is not None and not do_not_wait_active:
+                await asyncio.shield(stop)
             self.emit("paused")
 
     def resume(self) -> None:
@@ -220,9 +216,9 @@ class Worker(QueueBase):
         return self.running
 
     async def close(self, force: bool = False) -> None:
-        """Begin no job any more, and return when those that run have ended.
+        """Begin no more jobs, and wait for those that run.
 
-        With `force` they are told (signals are aborted), cancelled, and given back to the queue.
+        With `force` their signals are aborted, and they are cancelled and returned to the queue.
         """
         if force and not self.forceClosing:
             self.forceClosing = True
@@ -237,9 +233,9 @@ class Worker(QueueBase):
 
     async def _close(self) -> None:
         self._resumed.set()
-        ending = self._end(AS_LONG_AS_IT_TAKES_S)
-        if ending is not None:
-            await ending
+        stop = self._stop_engine()
+        if stop is not None:
+            await stop
         await self._stopped.wait()
         try:
             if self._manual is not None:
@@ -250,14 +246,13 @@ class Worker(QueueBase):
         self.closed = True
         self.emit("closed")
 
-    def _end(self, grace: float) -> "asyncio.Task[None] | None":
-        """Stop the engine, if there is one; the task that does."""
-        engine = self._engine
-        if engine is None:
+    def _stop_engine(self) -> "asyncio.Task[None] | None":
+        """Stop the engine, if there is one; return the task that does."""
+        if self._engine is None:
             return None
-        if self._ending is None or self._ending.done():
-            self._ending = asyncio.ensure_future(engine.stop(grace))
-        return self._ending
+        if self._engine_stop is None or self._engine_stop.done():
+            self._engine_stop = asyncio.ensure_future(self._engine.stop(NO_LIMIT_S))
+        return self._engine_stop
 
 
 def _profile(opts: Mapping[str, Any]) -> Profile:
@@ -276,7 +271,7 @@ def _profile(opts: Mapping[str, Any]) -> Profile:
 
 
 def _check(opts: Mapping[str, Any]) -> None:
-    """ValueError, in 5.62.0's words, where a worker cannot have these options."""
+    """ValueError, with the message of BullMQ 5.62.0, where a worker cannot have these options."""
     rules = (
         ("concurrency", 1, "concurrency must be a finite number greater than 0"),
         ("maxStalledCount", 0, "maxStalledCount must be greater or equal than 0"),
@@ -284,10 +279,10 @@ def _check(opts: Mapping[str, Any]) -> None:
         ("drainDelay", 0.001, "drainDelay must be greater than 0"),
         ("lockDuration", 100, "lockDuration must be greater or equal than 100"),
     )
-    for name, least, words in rules:
+    for name, least, message in rules:
         value = opts[name]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not least <= value < float("inf"):
-            raise ValueError(words)
+            raise ValueError(message)
     if opts.get("maxStartedAttempts") is not None and opts["maxStartedAttempts"] < 0:
         raise ValueError("maxStartedAttempts must be greater or equal than 0")

@@ -1,12 +1,7 @@
--- relock: a claim is held under another name from now on.
+-- relock: replace the lock value of a claimed job, keeping its expiry.
 -- KEYS[1]  lock of the job
--- ARGV[1]  the name it is held under   ARGV[2] the name it shall be held under
--- Returns  1, or 0 where it is not held under that name
+-- ARGV[1]  the present lock value   ARGV[2] the new one
+-- Returns  1, or 0 if the job is not held under the present value
 if redis.call("GET", KEYS[1]) ~= ARGV[1] then return 0 end
-local left = redis.call("PTTL", KEYS[1])
-if left > 0 then
-  redis.call("SET", KEYS[1], ARGV[2], "PX", left)
-else
-  redis.call("SET", KEYS[1], ARGV[2])
-end
+redis.call("SET", KEYS[1], ARGV[2], "KEEPTTL")
 return 1
