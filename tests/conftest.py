@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+import redis
 
 from corral.store.client import Store
 from tests.support.node import Node, why_no_node
@@ -66,6 +67,13 @@ def redis7(debian_redis: Server) -> Server:
 def url(server: Server) -> str:
     """The address of an empty server."""
     return server.url
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[redis.Redis]:
+    """A plain client, for looking at the keyspace."""
+    with server.connect() as client:
+        yield client
 
 
 @pytest.fixture

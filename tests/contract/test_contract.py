@@ -12,7 +12,8 @@ from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released,
 from corral.core.ports import Why
 from corral.errors import SettleError
 from corral.protocols import PROTOCOLS
-from tests.contract.conftest import QueueHarness, settle, within
+from tests.contract.conftest import within
+from tests.support.harness import QueueHarness
 
 AWKWARD = {
     "big": 130775545883395173,
@@ -86,7 +87,7 @@ async def test_a_turn_settles_and_claims_in_one_trip(harness: QueueHarness):
     broker = harness.broker()
     first, second = await broker.submit([harness.job(), harness.job()])
     claim = await claim_one(broker)
-    turn = await broker.turn([settle(claim, Completed(b'{"ok":true}'))], 1)
+    turn = await broker.turn([harness.settle(claim, Completed(b'{"ok":true}'))], 1)
     assert turn.verdicts == [None]
     assert [c.job.id for c in turn.claims] == [second]
     done = await harness.inspector.job(first)
@@ -100,7 +101,7 @@ async def test_a_dead_job_keeps_its_reason(harness: QueueHarness):
     broker = harness.broker()
     [job_id] = await broker.submit([harness.job()])
     claim = await claim_one(broker)
-    await broker.turn([settle(claim, Dead("schief gelaufen: ß", "Traceback …"))], 0)
+    await broker.turn([harness.settle(claim, Dead("schief gelaufen: ß", "Traceback …"))], 0)
     dead = await harness.inspector.job(job_id)
     assert dead is not None
     assert dead.state is JobState.DEAD
@@ -112,8 +113,8 @@ async def test_a_second_settlement_is_refused(harness: QueueHarness):
     broker = harness.broker()
     await broker.submit([harness.job()])
     claim = await claim_one(broker)
-    assert (await broker.turn([settle(claim)], 0)).verdicts == [None]
-    [verdict] = (await broker.turn([settle(claim, Dead("late"))], 0)).verdicts
+    assert (await broker.turn([harness.settle(claim)], 0)).verdicts == [None]
+    [verdict] = (await broker.turn([harness.settle(claim, Dead("late"))], 0)).verdicts
     assert isinstance(verdict, SettleError)
     assert verdict.job_id == claim.job.id
     job = await harness.inspector.job(claim.job.id)
@@ -124,8 +125,8 @@ async def test_one_refused_settlement_leaves_its_neighbours_alone(harness: Queue
     broker = harness.broker()
     await broker.submit([harness.job() for _ in range(3)])
     claims = list((await broker.turn([], 3)).claims)
-    await broker.turn([settle(claims[1])], 0)
-    verdicts = (await broker.turn([settle(claim) for claim in claims], 0)).verdicts
+    await broker.turn([harness.settle(claims[1])], 0)
+    verdicts = (await broker.turn([harness.settle(claim) for claim in claims], 0)).verdicts
     assert verdicts[0] is None
     assert verdicts[2] is None
     assert isinstance(verdicts[1], SettleError)
@@ -143,7 +144,7 @@ async def test_competing_workers_share_the_jobs_without_overlap(harness: QueueHa
             if not turn.claims:
                 return seen
             seen += [claim.job.id for claim in turn.claims]
-            settlements = [settle(claim) for claim in turn.claims]
+            settlements = [harness.settle(claim) for claim in turn.claims]
 
     shares = await asyncio.gather(*map(work, brokers))
     assert sorted(job_id for share in shares for job_id in share) == sorted(ids)
@@ -195,14 +196,14 @@ async def test_a_released_job_comes_back_with_no_attempt_spent(harness: QueueHar
     broker, other = harness.broker(), harness.broker("worker-b")
     await broker.submit([harness.job({"n": 1})])
     claim = await claim_one(broker)
-    assert (await broker.turn([settle(claim, Released())], 0)).verdicts == [None]
+    assert (await broker.turn([harness.settle(claim, Released())], 0)).verdicts == [None]
     again = await claim_one(other)
     assert again.job.id == claim.job.id
     assert again.job.attempts_made == claim.job.attempts_made == 0
     assert again.job.data == {"n": 1}
-    [late] = (await broker.turn([settle(claim)], 0)).verdicts
+    [late] = (await broker.turn([harness.settle(claim)], 0)).verdicts
     assert isinstance(late, SettleError), "the first receipt fences only the first attempt"
-    assert (await other.turn([settle(again)], 0)).verdicts == [None]
+    assert (await other.turn([harness.settle(again)], 0)).verdicts == [None]
 
 
 async def test_an_extended_claim_outlives_its_lock(harness: QueueHarness):
@@ -215,7 +216,7 @@ async def test_an_extended_claim_outlives_its_lock(harness: QueueHarness):
         assert list(extension.lost) == []
         await other.recover()
         assert (await other.turn([], 1)).claims == []
-    assert (await broker.turn([settle(claim)], 0)).verdicts == [None]
+    assert (await broker.turn([harness.settle(claim)], 0)).verdicts == [None]
 
 
 async def take_over(harness: QueueHarness, other) -> object:
@@ -240,9 +241,9 @@ async def test_an_abandoned_job_goes_to_another_worker_and_the_late_settlement_i
     assert again.job.id == claim.job.id
     assert again.job.data == {"n": 1}
     assert [lost.job.id for lost in (await broker.extend([claim])).lost] == [claim.job.id]
-    [late] = (await broker.turn([settle(claim, Completed(b'"late"'))], 0)).verdicts
+    [late] = (await broker.turn([harness.settle(claim, Completed(b'"late"'))], 0)).verdicts
     assert isinstance(late, SettleError)
-    assert (await other.turn([settle(again, Completed(b'"right"'))], 0)).verdicts == [None]
+    assert (await other.turn([harness.settle(again, Completed(b'"right"'))], 0)).verdicts == [None]
     job = await harness.inspector.job(claim.job.id)
     assert job is not None
     assert job.result == "right"
@@ -257,7 +258,7 @@ async def test_a_job_that_kills_every_worker_ends_dead(harness: QueueHarness):
         await broker.recover()
         for claim in (await broker.turn([], 1)).claims:
             if claim.job.doomed:
-                await broker.turn([settle(claim, Dead(claim.job.doomed))], 0)
+                await broker.turn([harness.settle(claim, Dead(claim.job.doomed))], 0)
         job = await harness.inspector.job(job_id)
         assert job is not None
         if job.state is JobState.DEAD:
@@ -285,7 +286,7 @@ async def test_what_a_lost_trip_claimed_can_be_adopted(harness: QueueHarness):
     adopted = (await broker.recover(owner=broker.unanswered)).claims
     assert {claim.job.id for claim in adopted} == set(ids[:2])
     assert broker.unanswered is None
-    assert (await broker.turn([settle(claim) for claim in adopted], 0)).verdicts == [None, None]
+    assert (await broker.turn([harness.settle(claim) for claim in adopted], 0)).verdicts == [None, None]
     assert [claim.job.id for claim in (await broker.turn([], 5)).claims] == ids[2:]
 
 
@@ -304,7 +305,7 @@ async def test_settling_after_a_lost_trip_does_not_forget_what_it_may_have_claim
         await broker.turn([], 1)
     store.run = real_run
     assert claim.job.id == first
-    assert (await broker.turn([settle(claim)], 0)).verdicts == [None]
+    assert (await broker.turn([harness.settle(claim)], 0)).verdicts == [None]
     adopted = (await broker.recover(owner=broker.unanswered)).claims
     assert [found.job.id for found in adopted] == [second]
 
@@ -313,7 +314,7 @@ async def test_a_trip_that_only_settles_may_be_under_way_beside_one_that_claims(
     broker = harness.broker()
     ids = await broker.submit([harness.job({"n": n}) for n in range(3)])
     first = await claim_one(broker)
-    claiming, settling = await asyncio.gather(broker.turn([], 1), broker.turn([settle(first)], 0))
+    claiming, settling = await asyncio.gather(broker.turn([], 1), broker.turn([harness.settle(first)], 0))
     [second] = claiming.claims
     assert (second.job.id, settling.verdicts, broker.unanswered) == (ids[1], [None], None)
 
@@ -324,14 +325,16 @@ async def test_a_trip_that_only_settles_may_be_under_way_beside_one_that_claims(
         raise ConnectionError("the answer was lost")
 
     store.run = run_and_lose
-    lost = await asyncio.gather(broker.turn([], 1), broker.turn([settle(second)], 0), return_exceptions=True)
+    lost = await asyncio.gather(
+        broker.turn([], 1), broker.turn([harness.settle(second)], 0), return_exceptions=True
+    )
     store.run = real_run
     assert list(map(type, lost)) == [ConnectionError, ConnectionError]
-    [verdict] = (await broker.turn([settle(second)], 0)).verdicts
+    [verdict] = (await broker.turn([harness.settle(second)], 0)).verdicts
     assert isinstance(verdict, SettleError), "the lost trip settled it"
     [adopted] = (await broker.recover(owner=broker.unanswered)).claims
     assert (adopted.job.id, broker.unanswered) == (ids[2], None)
-    assert (await broker.turn([settle(adopted)], 0)).verdicts == [None]
+    assert (await broker.turn([harness.settle(adopted)], 0)).verdicts == [None]
 
 
 async def test_a_lost_trip_that_claimed_nothing_leaves_nothing_to_adopt(harness: QueueHarness):
@@ -349,7 +352,7 @@ async def test_a_lost_trip_that_claimed_nothing_leaves_nothing_to_adopt(harness:
     store.run = real_run
     adopted = (await broker.recover(owner=broker.unanswered)).claims
     assert list(adopted) == [], "a claim the worker holds is not adopted a second time"
-    assert (await broker.turn([settle(claim)], 0)).verdicts == [None]
+    assert (await broker.turn([harness.settle(claim)], 0)).verdicts == [None]
 
 
 async def test_a_lost_trip_that_arrives_after_its_recovery_claims_nothing(harness: QueueHarness):
@@ -380,7 +383,7 @@ async def test_a_job_that_moves_while_it_is_counted_is_counted_once(harness: Que
         while True:
             claim = await claim_one(broker)
             await broker.extend([claim])  # three steps, which are not in step with those of counting
-            await broker.turn([settle(claim, Released())], 0)
+            await broker.turn([harness.settle(claim, Released())], 0)
 
     moving = asyncio.create_task(move())
     for _ in range(100):
@@ -396,7 +399,7 @@ async def test_the_reporter_writes_only_while_the_claim_is_held(harness: QueueHa
     claim = await claim_one(broker)
     await reporter.progress(claim, 25)
     await reporter.emit(claim, "half-way", {"scene": [1]})
-    await broker.turn([settle(claim)], 0)
+    await broker.turn([harness.settle(claim)], 0)
     with pytest.raises(SettleError):
         await reporter.progress(claim, 50)
     with pytest.raises(SettleError):
@@ -408,7 +411,7 @@ async def test_events_tell_the_life_of_a_job_in_order(harness: QueueHarness):
     [job_id] = await broker.submit([harness.job()])
     claim = await claim_one(broker)
     await harness.reporter().progress(claim, 50)
-    await broker.turn([settle(claim, Completed(b'{"ok":1}'))], 0)
+    await broker.turn([harness.settle(claim, Completed(b'{"ok":1}'))], 0)
     kinds = [event.kind for event in await harness.events.range() if event.job_id == job_id]
     assert kinds[-3:] == [EventKind.ACTIVE, EventKind.PROGRESS, EventKind.COMPLETED]
     assert kinds[0] in (EventKind.ADDED, EventKind.WAITING)
@@ -446,7 +449,7 @@ async def test_counts_follow_the_jobs(harness: QueueHarness):
     claim = await claim_one(broker)
     counts = await inspector.counts()
     assert (counts[JobState.WAITING], counts[JobState.ACTIVE]) == (2, 1)
-    await broker.turn([settle(claim)], 0)
+    await broker.turn([harness.settle(claim)], 0)
     assert (await inspector.counts())[JobState.ACTIVE] == 0
 
 
@@ -489,7 +492,7 @@ async def test_the_holder_of_a_cancelled_job_is_told_and_ends_it(harness: QueueH
     assert list((await broker.extend([claim])).cancelled) == []
     assert await harness.operator.cancel([job_id]) == [job_id]
     assert [told.job.id for told in (await broker.extend([claim])).cancelled] == [job_id]
-    assert (await broker.turn([settle(claim, Cancelled())], 0)).verdicts == [None]
+    assert (await broker.turn([harness.settle(claim, Cancelled())], 0)).verdicts == [None]
     job = await harness.inspector.job(job_id)
     assert job is not None
     assert job.state in (JobState.CANCELLED, JobState.DEAD)
@@ -499,14 +502,14 @@ async def test_the_holder_of_a_cancelled_job_is_told_and_ends_it(harness: QueueH
 async def test_an_ended_job_cannot_be_cancelled(harness: QueueHarness):
     broker = harness.broker()
     [job_id] = await broker.submit([harness.job()])
-    await broker.turn([settle(await claim_one(broker))], 0)
+    await broker.turn([harness.settle(await claim_one(broker))], 0)
     assert await harness.operator.cancel([job_id]) == []
 
 
 async def test_an_ended_job_can_be_removed_and_a_held_one_cannot(harness: QueueHarness):
     broker = harness.broker()
     first, second = await broker.submit([harness.job(), harness.job()])
-    await broker.turn([settle(await claim_one(broker))], 1)
+    await broker.turn([harness.settle(await claim_one(broker))], 1)
     assert await harness.operator.remove([first, second]) == [first]
     assert await harness.inspector.job(first) is None
     assert await harness.inspector.job(second) is not None
@@ -526,7 +529,7 @@ async def test_a_failed_attempt_is_tried_again_after_its_delay(harness: QueueHar
     broker = harness.broker()
     [job_id] = await broker.submit([harness.job()])
     claim = await claim_one(broker)
-    turn = await broker.turn([settle(claim, Retry(250, "boom", "trace 1"))], 1)
+    turn = await broker.turn([harness.settle(claim, Retry(250, "boom", "trace 1"))], 1)
     assert turn.claims == []
     assert turn.rest.until is not None
     job = await harness.inspector.job(job_id)
@@ -548,7 +551,7 @@ async def test_a_retry_without_delay_is_claimable_at_once(harness: QueueHarness)
     broker = harness.broker()
     await broker.submit([harness.job()])
     claim = await claim_one(broker)
-    turn = await broker.turn([settle(claim, Retry(0, "boom"))], 1)
+    turn = await broker.turn([harness.settle(claim, Retry(0, "boom"))], 1)
     assert [again.job.attempts_made for again in turn.claims] == [1]
 
 
@@ -556,7 +559,7 @@ async def test_a_retry_without_delay_is_claimable_at_once(harness: QueueHarness)
 async def test_a_postponed_job_comes_back_with_no_attempt_spent(harness: QueueHarness):
     broker = harness.broker()
     await broker.submit([harness.job()])
-    turn = await broker.turn([settle(await claim_one(broker), Postponed(100))], 1)
+    turn = await broker.turn([harness.settle(await claim_one(broker), Postponed(100))], 1)
     assert turn.claims == []
     deadline = time.monotonic() + 5
     while not (turn := await broker.turn([], 1)).claims:

@@ -7,7 +7,7 @@ import orjson
 from corral.core.event import JobEvent
 from corral.core.outcome import Completed, Dead, Retry
 from corral.core.pages import EventColumns
-from tests.contract.conftest import QueueHarness, settle
+from tests.support.harness import QueueHarness
 
 EVENT_KEYS = {"bullmq": "{0}:{1}:events", "streams": "{0}:jobs:events", "bridgemq": "{0}:events"}
 """By namespace and queue."""
@@ -45,7 +45,7 @@ async def live(harness: QueueHarness) -> None:
     await reporter.progress(claims[0], {"step": 1})
     await reporter.emit(claims[0], "half way", {"scene": [1]})
     outcomes = [Completed(AWKWARD), Completed(b"null"), Dead("boom ß"), Retry(0, "again"), Retry(5, "later")]
-    await broker.turn([settle(claim, how) for claim, how in zip(claims, outcomes, strict=False)], 0)
+    await broker.turn([harness.settle(claim, how) for claim, how in zip(claims, outcomes, strict=False)], 0)
     await harness.operator.cancel([claims[5].job.id])
 
 

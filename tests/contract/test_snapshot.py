@@ -10,7 +10,7 @@ from corral.core.job import Job, JobState
 from corral.core.options import Capability
 from corral.core.outcome import Completed, Dead, Released
 from corral.errors import InvalidName, InvalidPayload
-from tests.contract.conftest import QueueHarness, settle
+from tests.support.harness import QueueHarness
 
 ALL = Wanted()
 LEDGER = Ledger("query/7", 60)
@@ -53,8 +53,8 @@ async def mixed(harness: QueueHarness) -> dict[JobState, set[str]]:
     broker = harness.broker()
     ids = await broker.submit([harness.job({"n": n}) for n in range(9)])
     claims = list((await broker.turn([], 6)).claims)
-    await broker.turn([settle(claim, Completed(b'{"ok":1}')) for claim in claims[:2]], 0)
-    await broker.turn([settle(claims[2], Dead("boom"))], 0)
+    await broker.turn([harness.settle(claim, Completed(b'{"ok":1}')) for claim in claims[:2]], 0)
+    await broker.turn([harness.settle(claims[2], Dead("boom"))], 0)
     return {
         JobState.COMPLETED: {claim.job.id for claim in claims[:2]},
         JobState.DEAD: {claims[2].job.id},
@@ -143,7 +143,7 @@ async def test_a_census_under_load_meets_each_job_that_stays_exactly_once(harnes
         while not stop.is_set():
             # claimed and given back: every job changes its state all the time, and none ends
             claims = (await hand.turn([], 50)).claims
-            await hand.turn([settle(claim, Released()) for claim in claims], 0)
+            await hand.turn([harness.settle(claim, Released()) for claim in claims], 0)
 
     working = asyncio.create_task(churn())
     try:
@@ -182,7 +182,7 @@ async def test_what_has_ended_and_is_gone_is_not_added_again(harness: QueueHarne
     await intake(harness).submit_once(jobs, LEDGER)
     broker = harness.broker()
     claims = (await broker.turn([], 3)).claims
-    await broker.turn([settle(claim) for claim in claims], 0)
+    await broker.turn([harness.settle(claim) for claim in claims], 0)
     assert sorted(await harness.operator.remove([job.id for job in jobs])) == sorted(job.id for job in jobs)
     assert await intake(harness).submit_once(jobs, LEDGER) == 0
     assert (await broker.turn([], 3)).claims == []
@@ -212,7 +212,7 @@ async def test_another_ledger_knows_nothing_of_it(harness: QueueHarness):
     [job] = fresh(harness, 1)
     await intake(harness).submit_once([job], LEDGER)
     broker = harness.broker()
-    await broker.turn([settle(claim) for claim in (await broker.turn([], 1)).claims], 0)
+    await broker.turn([harness.settle(claim) for claim in (await broker.turn([], 1)).claims], 0)
     await harness.operator.remove([job.id])
     await intake(harness).forget(LEDGER)
     assert await intake(harness).submit_once([job], LEDGER) == 1

@@ -1,7 +1,5 @@
 """Objects of the drop-in, for tests."""
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,15 +11,6 @@ Processor = Callable[..., Awaitable[Any]]
 
 async def nothing(job: Any, token: str) -> None:
     """A processor that has nothing to do."""
-
-
-async def until_true(condition: Callable[[], Awaitable[Any]], seconds: float = 10.0) -> Any:
-    """What the condition gives once that is true; fails where it takes too long."""
-    deadline = time.monotonic() + seconds
-    while not (found := await condition()):
-        assert time.monotonic() < deadline, f"not within {seconds} s; last seen: {found!r}"
-        await asyncio.sleep(0.005)
-    return found
 
 
 class Factory:

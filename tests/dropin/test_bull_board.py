@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from corral.bullmq import Job, Queue
-from tests.dropin.factory import Factory, until_true
+from tests.dropin.factory import Factory
 from tests.support.node import Node, node_modules, why_no_node
+from tests.support.polling import until
 
 SCRIPT = Path(__file__).parent / "node" / "board.js"
 Ask = Callable[..., Awaitable[Any]]
@@ -69,7 +70,7 @@ async def test_the_board_lists_jobs_of_every_state(factory: Factory, ask: Ask) -
     queue = factory.queue()
     worker = factory.worker(fails_first)
     await queue.addBulk([{"name": "works", "data": {"n": 1}}, {"name": "fails", "data": {"n": 2}}])
-    await until_true(lambda: ran(queue, completed=1, failed=1))
+    await until(lambda: ran(queue, completed=1, failed=1))
     await worker.close()
     await queue.add("waits", {"n": 3})
     await queue.add("ranked", {"n": 4}, {"priority": 2})
@@ -109,11 +110,11 @@ async def test_a_job_the_board_retries_is_run_again(factory: Factory, ask: Ask) 
     queue = factory.queue()
     factory.worker(fails_first)
     await queue.addBulk([{"name": "fails"}, {"name": "fails"}])
-    await until_true(lambda: ran(queue, failed=2))
+    await until(lambda: ran(queue, failed=2))
     await ask("put", "/api/queues/:queueName/:jobId/retry", params={"jobId": "1"})
-    await until_true(lambda: ran(queue, failed=1, completed=1))
+    await until(lambda: ran(queue, failed=1, completed=1))
     await ask("put", "/api/queues/:queueName/retry/:queueStatus", params={"queueStatus": "failed"})
-    await until_true(lambda: ran(queue, failed=0, completed=2))
+    await until(lambda: ran(queue, failed=0, completed=2))
     job = await queue.getJob("1")
     assert job is not None
     assert (job.attemptsMade, job.returnvalue) == (2, {"sent": None})
@@ -124,16 +125,16 @@ async def test_jobs_the_board_promotes_run_now(factory: Factory, ask: Ask) -> No
     factory.worker(fails_first)
     await queue.addBulk([{"name": "works", "opts": {"delay": 60_000}}] * 3)
     await ask("put", "/api/queues/:queueName/:jobId/promote", params={"jobId": "1"})
-    await until_true(lambda: ran(queue, completed=1, delayed=2))
+    await until(lambda: ran(queue, completed=1, delayed=2))
     await ask("put", "/api/queues/:queueName/promote")
-    await until_true(lambda: ran(queue, completed=3, delayed=0))
+    await until(lambda: ran(queue, completed=3, delayed=0))
 
 
 async def test_the_board_sees_workers(factory: Factory, ask: Ask) -> None:
     assert (await listed(ask))["hasWorkers"] is False
     factory.worker(fails_first, called="packer")
     factory.worker(fails_first)
-    await until_true(lambda: has_workers(factory, 2))
+    await until(lambda: has_workers(factory, 2))
     assert (await listed(ask))["hasWorkers"] is True
     workers = (await ask("get", "/api/queues/:queueName/workers"))["workers"]
     assert len(workers) == 2
@@ -153,7 +154,7 @@ async def test_the_board_pauses_adds_changes_and_cleans(factory: Factory, ask: A
     await ask("patch", "/api/queues/:queueName/:jobId/update-data", params={"jobId": "1"}, jobData={"n": 2})
     assert await queue.getWaitingCount() == 1
     await ask("put", "/api/queues/:queueName/resume")
-    await until_true(lambda: ran(queue, completed=1))
+    await until(lambda: ran(queue, completed=1))
     job = await queue.getJob("1")
     assert job is not None
     assert job.returnvalue == {"sent": {"n": 2}}

@@ -12,7 +12,8 @@ from redis.asyncio.sentinel import Sentinel
 from corral.bullmq import Queue, QueueEvents, Worker
 from corral.bullmq.connection import address_of
 from corral.errors import InvalidOptions
-from tests.dropin.factory import EventRecorder, Factory, nothing, until_true
+from tests.dropin.factory import EventRecorder, Factory, nothing
+from tests.support.polling import until
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
@@ -124,7 +125,7 @@ async def test_a_worker_waits_for_a_server_that_is_not_there_yet(factory: Factor
         async def told() -> bool:
             return bool(heard.events)
 
-        await until_true(told)
+        await until(told)
         assert heard.names() == ["error"]
         proxy.come_back()
         assert await job.waitUntilFinished(events, 10_000) is None
@@ -143,7 +144,7 @@ async def test_a_worker_goes_on_after_an_outage(factory: Factory, server: Server
         async def told() -> bool:
             return bool(heard.events)
 
-        await until_true(told)
+        await until(told)
         proxy.come_back()
         assert await job.waitUntilFinished(events, 10_000) is None
         await worker.close()

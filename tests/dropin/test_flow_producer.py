@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from corral.bullmq import FlowProducer, Job, WaitingChildrenError
-from tests.dropin.factory import EventRecorder, Factory, until_true
+from tests.dropin.factory import EventRecorder, Factory
 from tests.dropin.node_queue import NodeQueue
+from tests.support.polling import until
 
 
 def album(**opts: Any) -> dict[str, Any]:
@@ -79,7 +80,7 @@ async def test_children_are_read_by_kind_and_by_page(factory: Factory, node_queu
         counts: dict[str, int] = await parent.getDependenciesCount()
         return counts["processed"] == counts["ignored"] == 1
 
-    await until_true(two_ended)
+    await until(two_ended)
     assert await parent.getDependenciesCount({"unprocessed": True, "failed": True}) == {
         "unprocessed": 1, "failed": 0,
     }  # fmt: skip
@@ -126,7 +127,7 @@ async def test_a_failed_child_fails_its_parent_in_nodes_words(
     with pytest.raises(Exception, match=f"^child bull:photos:{child.id} failed$"):
         await tree["job"].waitUntilFinished(events, 10_000)
     assert ran == []
-    await until_true(lambda: _told(heard))
+    await until(lambda: _told(heard))
     [[job, error]] = heard.of("failed")
     assert (job.id, str(error)) == ("album", f"child bull:photos:{child.id} failed")
     assert (await node_queue.read("album"))["failedReason"] == str(error)
@@ -157,7 +158,7 @@ async def test_a_processor_adds_children_and_waits_for_them(factory: Factory, no
     job = await queue.add("album", {})
     worker = factory.worker(process)
     heard = EventRecorder(worker, "error", "failed")
-    await until_true(job.isWaitingChildren)
+    await until(job.isWaitingChildren)
     factory.worker(photos, "photos")
     assert await job.waitUntilFinished(events, 10_000) == ["photo 1", "photo 2"]
     assert (steps, heard.events) == ([None, "second"], [])

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from corral.bullmq import Job, JobScheduler
-from tests.dropin.factory import Factory, until_true
+from tests.dropin.factory import Factory
 from tests.dropin.node_queue import NodeQueue
 from tests.support.node import NodeError
+from tests.support.polling import until
 
 HOUR = 3_600_000
 
@@ -99,7 +100,7 @@ async def test_a_worker_carries_schedulers_on(factory: Factory, node_queue: Node
     async def all_ran() -> bool:
         return all(len(each) == 4 for each in ran.values())
 
-    await until_true(all_ran)
+    await until(all_ran)
     assert ran == {name: [(number, {"a": 1}) for number in (1, 2, 3, 4)] for name in ("ours", "node")}
 
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.dropin.factory import EventRecorder, Factory, until_true
+from tests.dropin.factory import EventRecorder, Factory
 from tests.dropin.node_queue import NodeQueue
+from tests.support.polling import until
 
 
 async def test_an_added_job_has_its_id_and_node_reads_it(factory: Factory, node_queue: NodeQueue) -> None:
@@ -172,7 +173,7 @@ async def test_cleaning_deletes_what_is_old_enough(factory: Factory, node_queue:
     assert await node_queue("getCompletedCount") == 3
     assert len(await queue.clean(0, 0)) == 3
     await queue.add("waiting", {})
-    assert await until_true(lambda: queue.clean(0, 10, "waiting")) == ["6"]
+    assert await until(lambda: queue.clean(0, 10, "waiting")) == ["6"]
 
 
 async def test_obliterate_takes_everything_but_asks_for_force_where_jobs_are_active(factory: Factory) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from corral.bullmq import Queue, QueueEvents
 from corral.bullmq.queue_events import READ_COUNT
-from tests.dropin.factory import EventRecorder, Factory, until_true
+from tests.dropin.factory import EventRecorder, Factory
 from tests.dropin.node_queue import NodeQueue
+from tests.support.polling import until
 from tests.support.proxy import Fate, Proxy, runs
 from tests.support.servers import Server
 
@@ -29,7 +30,7 @@ async def test_callbacks_hear_what_node_does(factory: Factory, node_queue: NodeQ
     )  # fmt: skip
     await node_queue.works()
     await node_queue.add("send", {"script": {"return": {"a": [1]}, "progress": [{"half": 1}]}})
-    await until_true(lambda: _has(heard, "drained"))
+    await until(lambda: _has(heard, "drained"))
     assert [name for name in heard.names() if name != "drained"] == [
         "added", "waiting", "active", "progress", "completed", "completed:1",
     ]  # fmt: skip
@@ -39,14 +40,14 @@ async def test_callbacks_hear_what_node_does(factory: Factory, node_queue: NodeQ
     assert heard.of("progress")[0][0]["data"] == {"half": 1}
     assert heard.of("drained")[0][0] > event_id
     await node_queue.add("send", {"script": {"fail": -1, "message": "no"}}, attempts=1)
-    await until_true(lambda: _has(heard, "retries-exhausted"))
+    await until(lambda: _has(heard, "retries-exhausted"))
     assert heard.of("failed")[0][0] == {"jobId": "2", "failedReason": "no", "prev": "active"}
     await node_queue("pause")
     await node_queue("resume")
     await node_queue.add("send", {}, jobId="twice", delay=60_000)
     await node_queue.add("send", {}, jobId="twice")
     await node_queue("remove", "twice")
-    await until_true(lambda: _has(heard, "removed"))
+    await until(lambda: _has(heard, "removed"))
     assert heard.of("duplicated")[0][0] == {"jobId": "twice"}
 
 
@@ -64,10 +65,10 @@ async def test_a_callback_taken_off_hears_no_more(factory: Factory) -> None:
     events.on("waiting", note)
     heard = EventRecorder(events, "waiting")
     await factory.queue().add("send", {})
-    await until_true(lambda: _has(heard, "waiting"))
+    await until(lambda: _has(heard, "waiting"))
     events.off("waiting", note)
     await factory.queue().add("send", {})
-    await until_true(lambda: _count(heard, 2))
+    await until(lambda: _count(heard, 2))
     assert told == ["1"]
 
 
@@ -99,7 +100,7 @@ async def test_a_listener_goes_on_where_another_stopped(factory: Factory) -> Non
             break
     second = await factory.events(lastEventId=seen[-1].id)
     heard = EventRecorder(second, "added", "waiting")
-    await until_true(lambda: _count(heard, 6))
+    await until(lambda: _count(heard, 6))
     assert [(name, args["jobId"]) for name, args, _ in heard.events] == [
         (name, str(number)) for number in (3, 4, 5) for name in ("added", "waiting")
     ]
@@ -134,7 +135,7 @@ async def test_closing_ends_callbacks_and_iterators(factory: Factory) -> None:
 
     collecting = asyncio.create_task(collect())
     await factory.queue().add("send", {})
-    await until_true(lambda: _told(found, 2))
+    await until(lambda: _told(found, 2))
     await events.close()
     await asyncio.wait_for(collecting, 5)
     assert (events.closed, events.running) == (True, False)
@@ -144,7 +145,7 @@ async def test_closing_ends_callbacks_and_iterators(factory: Factory) -> None:
 async def test_a_listener_runs_once_at_a_time(factory: Factory) -> None:
     events = await factory.events(autorun=False)
     running = asyncio.create_task(events.run())
-    await until_true(lambda: _running(events))
+    await until(lambda: _running(events))
     with pytest.raises(Exception, match=r"^QueueEvents is already running\.$"):
         await events.run()
     await events.close()
@@ -184,7 +185,7 @@ async def test_no_event_is_missed_or_told_twice_across_a_reconnect(
         added += 1
         await queue.add("send", added)
         await asyncio.sleep(0.001)
-    await until_true(lambda: _told(heard, added))
+    await until(lambda: _told(heard, added))
     assert [job_id for job_id, _ in heard] == [str(number + 1) for number in range(added)]
     assert rule.met == 4
     await listener.close()
@@ -212,10 +213,10 @@ async def test_an_iterator_outlives_a_server_that_is_away(factory: Factory, prox
 
         collecting = asyncio.create_task(collect())
         await queue.addBulk([{"name": "while away"}] * 10)
-        await until_true(lambda: _count(faults, 1))
+        await until(lambda: _count(faults, 1))
         proxy.come_back()
         await queue.addBulk([{"name": "back"}] * 10)
-        await until_true(lambda: _told(found, 20))
+        await until(lambda: _told(found, 20))
         proxy.cut()
         await queue.addBulk([{"name": "cut"}] * 10)
         await asyncio.wait_for(collecting, 10)
@@ -227,11 +228,11 @@ async def test_a_listener_waits_for_a_server_that_is_not_there_yet(factory: Fact
     proxy.go_away()
     listener = QueueEvents("mail", {"connection": proxy.url})
     faults, heard = EventRecorder(listener, "error"), EventRecorder(listener, "waiting")
-    await until_true(lambda: _count(faults, 1))
+    await until(lambda: _count(faults, 1))
     proxy.come_back()
     await listener.waitUntilReady()
     await factory.queue().add("send", {})
-    await until_true(lambda: _count(heard, 1))
+    await until(lambda: _count(heard, 1))
     await listener.close()
 
 
@@ -259,13 +260,13 @@ async def test_events_of_ones_own_are_heard_by_python_and_node(
     await node_queue.node("openEvents", handle="events", **node_queue.where, opts={"lastEventId": "0-0"})
     producer = factory.producer()
     await producer.publishEvent({"eventName": "greeted", "who": "you", "times": 2})
-    await until_true(lambda: _count(heard, 1))
+    await until(lambda: _count(heard, 1))
     assert heard.events[0][1] == {"who": "you", "times": "2"}
 
     async def node_heard() -> Any:
         return [event for event in await node_queue.node("heard", handle="events") if event[0] == "greeted"]
 
-    [[_, fields, _]] = await until_true(node_heard)
+    [[_, fields, _]] = await until(node_heard)
     assert fields == {"who": "you", "times": "2"}
     with pytest.raises(ValueError, match=r"^publishEvent requires an 'eventName' key$"):
         await producer.publishEvent({"who": "you"})

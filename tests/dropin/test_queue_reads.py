@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from corral.bullmq import Queue
-from tests.dropin.factory import Factory, until_true
+from tests.dropin.factory import Factory
 from tests.dropin.node_queue import NodeQueue
+from tests.support.polling import until
 
 STATES = ("active", "completed", "delayed", "failed", "paused", "prioritized", "waiting", "waiting-children")
 
@@ -129,9 +130,9 @@ async def test_workers_and_listeners_are_listed_as_node_lists_them(
     queue = factory.queue()
     assert await queue.getWorkers() == []
     worker = factory.worker(called="packer")
-    await until_true(queue.getWorkersCount)
+    await until(queue.getWorkersCount)
     factory.worker()
-    await until_true(lambda: _is(queue, 2))
+    await until(lambda: _is(queue, 2))
     names = sorted(worker["rawname"] for worker in await queue.getWorkers())
     assert names == ["bull:bWFpbA==", "bull:bWFpbA==:w:packer"]
     assert sorted(each["rawname"] for each in await node_queue("getWorkers")) == names
@@ -140,7 +141,7 @@ async def test_workers_and_listeners_are_listed_as_node_lists_them(
     await worker.close()
     assert await queue.getWorkersCount() == 1
     await factory.events()
-    await until_true(queue.getQueueEvents)
+    await until(queue.getQueueEvents)
     assert len(await node_queue("getQueueEvents")) == 1
 
 

@@ -16,9 +16,9 @@ from corral.bullmq import (
     WaitingError,
     Worker,
 )
-from tests.dropin.factory import EventRecorder, Factory, until_true
+from tests.dropin.factory import EventRecorder, Factory
 from tests.dropin.node_queue import NodeQueue
-from tests.support.polling import becomes_true
+from tests.support.polling import becomes_true, until
 
 EVENTS = ("active", "completed", "failed", "error", "stalled", "drained", "progress", "closed")
 
@@ -47,7 +47,7 @@ async def test_a_processor_gets_its_job_and_returns_its_result(
     )  # fmt: skip
     assert (seen["attemptsMade"], seen["attemptsStarted"]) == (1, 1)
     assert (await node_queue("getJobLogs", job.id))["logs"] == ["on it"]
-    await until_true(lambda: _has(heard, "drained"))
+    await until(lambda: _has(heard, "drained"))
     assert heard.names() == ["active", "progress", "completed", "drained"]
     [[active, previous]] = heard.of("active")
     [[completed, result]] = heard.of("completed")
@@ -74,7 +74,7 @@ async def test_any_result_json_carries_is_written(
     expected = {"1": 2} if value == {1: 2} else list(value) if isinstance(value, tuple) else value
     assert result == expected
     assert (await node_queue.read(job.id)).get("returnvalue") == expected
-    await until_true(lambda: _has(heard, "completed"))
+    await until(lambda: _has(heard, "completed"))
     assert heard.events[0][2] is value
 
 
@@ -115,7 +115,7 @@ async def test_a_failed_attempt_is_tried_again_by_the_jobs_options(
     assert (seen["attemptsMade"], seen["attemptsStarted"], len(seen["stacktrace"])) == (3, 3, 2)
     assert "in process" in seen["stacktrace"][0]
     assert str(Path(corral.__file__).parent) not in seen["stacktrace"][0]
-    await until_true(lambda: _has(heard, "completed"))
+    await until(lambda: _has(heard, "completed"))
     assert [str(args[1]) for args in heard.of("failed")] == ["no 0", "no 1"]
     assert [args[0].attemptsMade for args in heard.of("failed")] == [1, 2]
 
@@ -317,7 +317,7 @@ async def test_ended_jobs_are_kept_as_the_worker_says_unless_they_say_so(
     factory.worker(process, removeOnComplete={"count": 1}, removeOnFail=True, metrics={"maxDataPoints": 5})
     await queue.addBulk([{"name": "works"}] * 3 + [{"name": "fails"}] * 2)
     await queue.add("works", {}, {"removeOnComplete": False})
-    await until_true(lambda: _count(heard, 6))
+    await until(lambda: _count(heard, 6))
     assert (await node_queue("getJobCounts", "completed", "failed")) == {"completed": 2, "failed": 0}
     assert (await queue.getMetrics("completed"))["meta"]["count"] == 4
     assert (await queue.getMetrics("failed"))["meta"]["count"] == 2
@@ -371,7 +371,7 @@ async def test_a_lost_lock_is_told_and_the_outcome_refused(factory: Factory, nod
         # a heartbeat just then may say first, and of no job, that it could not renew the lock
         return [told for told in heard.of("error") if len(told) == 2]
 
-    await until_true(refused)
+    await until(refused)
     [[error, job]] = await refused()
     assert str(error) == "Lock mismatch for job 1. Cmd moveToFinished from active"
     assert (job.id, heard.of("completed")) == ("1", [])
@@ -398,13 +398,13 @@ async def test_a_lock_that_cannot_be_renewed_is_told_while_the_job_runs(factory:
     async def is_refused() -> bool:
         return "Lock mismatch for job 1. Cmd moveToFinished from active" in last_words()[-1:]
 
-    await until_true(is_refused)
+    await until(is_refused)
     assert heard.of("lockRenewalFailed")[0] == (["1"],)
     assert set(last_words()[:-1]) == {"could not renew lock for job 1"}
     told = len(heard.events)
     for _ in range(50):
         job = await factory.queue().add("send", "quick")
-        await until_true(job.isCompleted)
+        await until(job.isCompleted)
     assert set(heard.names()[told:]) == {"completed"}, "one that has ended has lost no lock"
 
 
@@ -443,7 +443,7 @@ async def test_a_job_cancelled_from_elsewhere_aborts_its_signal(factory: Factory
     queue, events = factory.queue(), await factory.events()
     job = await queue.add("send", {})
     factory.worker(process, lockDuration=200)
-    await until_true(lambda: _active(factory, 1))
+    await until(lambda: _active(factory, 1))
     await queue.operator.cancel(["1"])
     with pytest.raises(Exception, match=r"^cancelled$"):
         await job.waitUntilFinished(events, 10_000)
@@ -457,7 +457,7 @@ async def test_a_processor_without_a_signal_has_none_to_abort(factory: Factory) 
 
     worker = factory.worker(process)
     await factory.queue().add("send", {})
-    await until_true(lambda: _active(factory, 1))
+    await until(lambda: _active(factory, 1))
     assert worker.cancelJob("1") is False
     going.set()
 
@@ -472,7 +472,7 @@ async def test_a_paused_worker_ends_what_it_runs_and_begins_nothing(factory: Fac
     worker = factory.worker(process)
     heard = EventRecorder(worker, "paused", "resumed")
     first = await queue.add("send", {})
-    await until_true(lambda: _active(factory, 1))
+    await until(lambda: _active(factory, 1))
     pausing = asyncio.create_task(worker.pause())
     await asyncio.sleep(0.02)
     assert (pausing.done(), worker.isPaused(), heard.events) == (False, True, [])
@@ -498,7 +498,7 @@ async def test_a_worker_paused_without_waiting_returns_at_once(factory: Factory)
     queue, events = factory.queue(), await factory.events()
     worker = factory.worker(process)
     job = await queue.add("send", {})
-    await until_true(lambda: _active(factory, 1))
+    await until(lambda: _active(factory, 1))
     await worker.pause(True)
     assert await job.isActive()
     going.set()
@@ -513,7 +513,7 @@ async def test_closing_waits_for_running_jobs(factory: Factory) -> None:
     worker = factory.worker(process)
     heard = EventRecorder(worker, "closing", "closed", "completed")
     await queue.addBulk([{"name": "send"}] * 2)
-    await until_true(lambda: _active(factory, 1))
+    await until(lambda: _active(factory, 1))
     await asyncio.gather(worker.close(), worker.close())
     assert heard.names() == ["closing", "completed", "closed"]
     assert await queue.getJobCounts("active", "completed", "wait") == {"active": 0, "completed": 1, "wait": 1}
@@ -572,7 +572,7 @@ async def test_the_next_job_is_waited_for_after_a_call_that_found_none(factory: 
     worker = factory.worker(None)
     assert await worker.getNextJob("t1") is None
     waiting = asyncio.create_task(worker.getNextJob("t2"))
-    await until_true(queue.getWorkers)
+    await until(queue.getWorkers)
     added = await queue.add("send", {"a": 1})
     job = await waiting
     assert job is not None
@@ -604,7 +604,7 @@ async def test_callbacks_may_be_coroutines_and_their_errors_are_told(factory: Fa
     for _ in range(2):
         job = await queue.add("send", {})
         await job.waitUntilFinished(events, 10_000)
-    await until_true(lambda: _count(heard, 4))
+    await until(lambda: _count(heard, 4))
     assert sorted(str(error) for _, error in heard.events) == ["in a callback"] * 2 + ["in a task"] * 2
     assert told.count("drained") == 1
     worker.off("completed", completed)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from corral import Corral
-from tests.support.bridgemq_harness import open_harness
+from tests.support.bridgemq_harness import BridgemqHarness
 from tests.support.polling import becomes_true
 from tests.support.servers import Server
 from tests.support.worker_processes import scaled, seeded, worker_pool
@@ -24,10 +24,10 @@ async def test_a_hundred_real_ticks_with_leaders_killed_and_frozen_fire_each_sec
     random = seeded()
     with server.connect() as client:
         client.set("bridge:events:kept", 1_000_000)
-        async with open_harness(store, client) as harness:
+        async with BridgemqHarness(store, client) as harness:
             order = {"number": 0, "how": "nap", "seconds": 0}
             await harness.broker("starter").submit(
-                [harness.job("tool", order, id="tick", cron="* * * * * *", catch_up="all")]
+                [harness.job(order, name="tool", id="tick", cron="* * * * * *", catch_up="all")]
             )
             first = int(client.zscore("bridge:jobs:cron", "tick") or 0)
             with worker_pool(server.url, "bridgemq", 3, **SHORT) as pool:
@@ -98,7 +98,7 @@ async def test_a_match_in_a_hundred_thousand_is_found_within_a_hundred_calls(ser
 
     count, every = scaled(100_000, least=20_000), 10_000
     with server.connect() as client:
-        async with open_harness(store, client) as harness:
+        async with BridgemqHarness(store, client) as harness:
             fill(
                 harness, count, matching={n: f"mine-{n}" for n in range(every - 1, count, every)}, padding=900
             )

@@ -129,7 +129,13 @@ class Machine(RuleBasedStateMachine):
         job = Model(f"j{self.made:03}", kind, priority, server, "delayed", due=self.harness.now + delay)
         options: dict[str, Any] = {"target": {"server": server}} if server else {}
         submitted = self.harness.job(
-            kind, id=job.id, priority=priority, delay=delay, attempts=ATTEMPTS, rate=LIMITS[kind], **options
+            name=kind,
+            id=job.id,
+            priority=priority,
+            delay=delay,
+            attempts=ATTEMPTS,
+            rate=LIMITS[kind],
+            **options,
         )
         assert self.do(self.brokers["w1"].submit([submitted])) == [job.id]
         self.jobs[job.id] = job
@@ -140,7 +146,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def add_again(self, data: st.DataObject) -> None:
         job_id = data.draw(st.sampled_from(sorted(self.jobs)))
-        assert self.do(self.brokers["w1"].submit([self.harness.job("other", id=job_id)])) == [job_id]
+        assert self.do(self.brokers["w1"].submit([self.harness.job(name="other", id=job_id)])) == [job_id]
 
     @rule(worker=st.sampled_from(WORKERS), want=st.integers(1, 4))
     def claim(self, worker: str, want: int) -> None:
@@ -254,7 +260,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(paused=st.booleans())
     def pause(self, paused: bool) -> None:
-        operator = self.harness.operator()
+        operator = self.harness.operator
         self.do(operator.pause() if paused else operator.resume())
         self.is_paused = paused
 
@@ -262,7 +268,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def replay(self, data: st.DataObject) -> None:
         chosen = data.draw(st.lists(st.sampled_from(self.dead), unique=True, min_size=1))
-        assert self.do(self.harness.operator().replay(chosen)) == chosen
+        assert self.do(self.harness.operator.replay(chosen)) == chosen
         for job_id in chosen:
             self.dead.remove(job_id)
             self.jobs[job_id].attempts = 0
@@ -272,7 +278,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         job = self.jobs[data.draw(st.sampled_from(sorted(self.jobs)))]
-        done = self.do(self.harness.operator().cancel([job.id])) if job.state != "active" else [job.id]
+        done = self.do(self.harness.operator.cancel([job.id])) if job.state != "active" else [job.id]
         assert done == ([job.id] if job.state in ("waiting", "delayed", "failed", "active") else [])
         if job.state in ("waiting", "delayed", "failed"):
             if job.id in self.waiting:

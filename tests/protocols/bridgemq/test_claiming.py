@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -12,19 +11,10 @@ from corral.core.ports import Why
 from corral.errors import InvalidOptions
 from corral.protocols.bridgemq.broker import BridgemqBroker
 from corral.protocols.bridgemq.idling import Mark
-from corral.store.client import Store
-from tests.support.bridgemq_harness import BridgemqHarness, open_harness
+from tests.support.bridgemq_harness import BridgemqHarness
 from tests.support.polling import becomes_true
-from tests.support.servers import Server
 
 OTHERS = {"target": {"server": "someone-else"}}
-
-
-@pytest.fixture
-async def harness(store: Store, server: Server) -> AsyncIterator[BridgemqHarness]:
-    with server.connect() as client:
-        async with open_harness(store, client) as harness:
-            yield harness
 
 
 def fill(
@@ -65,7 +55,7 @@ def keys_read(harness: BridgemqHarness) -> int:
 
 
 async def test_a_worker_gets_only_jobs_of_its_queue(harness: BridgemqHarness):
-    mail, video = harness.broker(queue="mail"), harness.broker(queue="video")
+    mail, video = harness.on("mail").broker(), harness.on("video").broker()
     await mail.submit([harness.job(id="m1", queue="mail"), harness.job(id="m2", queue="mail")])
     await video.submit([harness.job(id="v1", queue="video")])
     assert [claim.job.id for claim in (await video.turn([], 5)).claims] == ["v1"]
@@ -75,7 +65,7 @@ async def test_a_worker_gets_only_jobs_of_its_queue(harness: BridgemqHarness):
 async def test_a_job_that_names_no_queue_belongs_to_the_usual_one(harness: BridgemqHarness):
     harness.client.set("bridge:jobs:data:j1", '{"id":"j1","type":"work"}')
     harness.client.rpush("bridge:jobs:waiting", "j1")
-    assert (await harness.broker(queue="mail").turn([], 1)).claims == []
+    assert (await harness.on("mail").broker().turn([], 1)).claims == []
     claim = await harness.claim(harness.broker())
     assert (claim.job.id, claim.job.queue, claim.job.name) == ("j1", "default", "work")
 
@@ -291,7 +281,7 @@ async def test_a_claim_of_ten_thousand_comes_in_one_call_and_so_do_its_settlemen
 
 async def test_a_job_settled_twice_in_one_trip_is_written_down_once(harness: BridgemqHarness):
     broker = harness.broker()
-    await broker.submit([harness.job("sms", id="j1"), harness.job("sms", id="j2")])
+    await broker.submit([harness.job(name="sms", id="j1"), harness.job(name="sms", id="j2")])
     first, second = (await broker.turn([], 2)).claims
     turn = await broker.turn(
         [harness.settle(first), harness.settle(first, Retry(0, "x")), harness.settle(second)], 0
@@ -314,14 +304,14 @@ async def test_large_jobs_are_claimed_a_few_at_a_time(harness: BridgemqHarness):
 
 
 async def test_a_pause_holds_one_queue_and_no_other(harness: BridgemqHarness):
-    mail, video = harness.broker(queue="mail"), harness.broker(queue="video")
+    mail, video = harness.on("mail").broker(), harness.on("video").broker()
     await mail.submit([harness.job(queue="mail")])
     await video.submit([harness.job(queue="video")])
-    await harness.operator("mail").pause()
+    await harness.on("mail").operator.pause()
     turn = await mail.turn([], 1)
     assert (turn.claims, turn.rest.why) == ([], Why.PAUSED)
     assert len((await video.turn([], 1)).claims) == 1
-    await harness.operator("mail").resume()
+    await harness.on("mail").operator.resume()
     assert len((await mail.turn([], 1)).claims) == 1
 
 
@@ -329,7 +319,7 @@ async def test_what_runs_may_end_while_its_queue_is_paused(harness: BridgemqHarn
     broker = harness.broker()
     await broker.submit([harness.job(id="j1")])
     claim = await harness.claim(broker)
-    await harness.operator().pause()
+    await harness.operator.pause()
     assert (await broker.turn([harness.settle(claim)], 1)).verdicts == [None]
     assert harness.text("jobs", "status", "j1") == "completed"
 
@@ -339,7 +329,7 @@ async def test_what_runs_may_end_while_its_queue_is_paused(harness: BridgemqHarn
 
 async def test_no_more_run_at_a_time_than_the_limit_says(harness: BridgemqHarness):
     broker = harness.broker()
-    await broker.submit([harness.job("sms", rate={"concurrent": 3}) for _ in range(10)])
+    await broker.submit([harness.job(name="sms", rate={"concurrent": 3}) for _ in range(10)])
     turn = await broker.turn([], 10)
     assert (len(turn.claims), turn.rest.why) == (3, Why.LIMITED)
     turn = await broker.turn([harness.settle(claim) for claim in turn.claims[:2]], 10)
@@ -348,8 +338,8 @@ async def test_no_more_run_at_a_time_than_the_limit_says(harness: BridgemqHarnes
 
 async def test_a_limited_type_does_not_hold_up_the_others(harness: BridgemqHarness):
     broker = harness.broker()
-    await broker.submit([harness.job("sms", rate={"concurrent": 1}) for _ in range(500)])
-    await broker.submit([harness.job("email", id="e1")])
+    await broker.submit([harness.job(name="sms", rate={"concurrent": 1}) for _ in range(500)])
+    await broker.submit([harness.job(name="email", id="e1")])
     seen: list[str] = []
     for _ in range(8):
         seen += [claim.job.name for claim in (await broker.turn([], 10)).claims]
@@ -358,7 +348,7 @@ async def test_a_limited_type_does_not_hold_up_the_others(harness: BridgemqHarne
 
 async def test_a_freed_slot_goes_to_the_first_of_its_type(harness: BridgemqHarness):
     broker, other = harness.broker("a"), harness.broker("b")
-    await broker.submit([harness.job("sms", id=f"s{n}", rate={"concurrent": 1}) for n in range(600)])
+    await broker.submit([harness.job(name="sms", id=f"s{n}", rate={"concurrent": 1}) for n in range(600)])
     held = await harness.claim(other)
     for _ in range(10):
         assert (await broker.turn([], 1)).claims == []
@@ -368,7 +358,7 @@ async def test_a_freed_slot_goes_to_the_first_of_its_type(harness: BridgemqHarne
 
 async def test_no_more_are_claimed_in_a_minute_than_the_limit_says(harness: BridgemqHarness):
     broker = harness.broker()
-    await broker.submit([harness.job("sms", rate={"per_minute": 4}) for _ in range(10)])
+    await broker.submit([harness.job(name="sms", rate={"per_minute": 4}) for _ in range(10)])
     turn = await broker.turn([], 10)
     assert (len(turn.claims), turn.rest.why) == (4, Why.LIMITED)
     assert turn.rest.until is not None
@@ -381,7 +371,7 @@ async def test_no_more_are_claimed_in_a_minute_than_the_limit_says(harness: Brid
 
 async def test_a_minute_begins_with_its_first_claim_and_is_not_drawn_out(harness: BridgemqHarness):
     broker = harness.broker()
-    await broker.submit([harness.job("sms"), harness.job("sms")])
+    await broker.submit([harness.job(name="sms"), harness.job(name="sms")])
     await harness.claim(broker)
     harness.client.expire("bridge:ratelimit:minute:sms", 5)
     await harness.claim(broker)
@@ -401,7 +391,7 @@ async def test_a_minute_counter_that_someone_left_without_an_end_gets_one(harnes
 @pytest.mark.parametrize("limit", ["concurrent", "per_minute"])
 async def test_the_limits_are_exact_under_twenty_competing_workers(harness: BridgemqHarness, limit: str):
     brokers = [harness.broker(f"w{n}") for n in range(20)]
-    await brokers[0].submit([harness.job("sms", rate={limit: 7}) for _ in range(300)])
+    await brokers[0].submit([harness.job(name="sms", rate={limit: 7}) for _ in range(300)])
     running = most = claimed = 0
 
     async def work(broker: BridgemqBroker) -> None:
@@ -429,14 +419,14 @@ async def test_the_limits_are_exact_under_twenty_competing_workers(harness: Brid
 
 async def test_the_counters_are_audited_against_what_is_really_active(harness: BridgemqHarness):
     broker = harness.broker()
-    await broker.submit([harness.job("sms"), harness.job("sms"), harness.job("email")])
+    await broker.submit([harness.job(name="sms"), harness.job(name="sms"), harness.job(name="email")])
     await broker.turn([], 3)
     harness.client.set("bridge:ratelimit:concurrent:sms", 9)
     harness.client.delete("bridge:ratelimit:concurrent:email")
     harness.client.set("bridge:ratelimit:concurrent:gone", 4)
-    assert sorted(await harness.operator().audit()) == [("email", 0, 1), ("gone", 4, 0), ("sms", 9, 2)]
-    assert await harness.inspector().concurrent() == {"sms": 2, "email": 1}
-    assert await harness.operator().audit() == []
+    assert sorted(await harness.operator.audit()) == [("email", 0, 1), ("gone", 4, 0), ("sms", 9, 2)]
+    assert await harness.inspector.concurrent() == {"sms": 2, "email": 1}
+    assert await harness.operator.audit() == []
 
 
 # -- waiting ----------------------------------------------------------------------------------------------
@@ -462,7 +452,7 @@ async def test_a_worker_before_others_jobs_polls_less_and_less(harness: Bridgemq
 
 async def test_a_wait_for_a_limited_minute_ends_with_it(harness: BridgemqHarness):
     broker = harness.broker()
-    await broker.submit([harness.job("sms", rate={"per_minute": 1}) for _ in range(2)])
+    await broker.submit([harness.job(name="sms", rate={"per_minute": 1}) for _ in range(2)])
     await harness.claim(broker)
     harness.client.pexpire("bridge:ratelimit:minute:sms", 300)
     begun = time.monotonic()
@@ -504,7 +494,7 @@ async def test_odd_entries_hold_up_nobody(harness: BridgemqHarness):
     assert [claim.job.id for claim in (await broker.turn([], 5)).claims] == ["good"]
     assert harness.ids("waiting") == []
     assert sorted(harness.ids("deadletter")) == ["broken", "list", "odd", "text"]
-    dead = await harness.inspector().job("odd")
+    dead = await harness.inspector.job("odd")
     assert dead is not None
     assert dead.reason == "its target cannot be read: no worker would ever fit it"
 

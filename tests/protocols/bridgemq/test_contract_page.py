@@ -1,27 +1,15 @@
 """The contract's page and the wire: every key on the one is on the other, and of the same type."""
 
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from corral.core.outcome import Completed, Dead, Retry
 from corral.protocols.bridgemq.keys import Keys
 from corral.protocols.bridgemq.options import Settings
 from corral.protocols.bridgemq.scheduling import Scheduler
-from corral.store.client import Store
-from tests.support.bridgemq_harness import BridgemqHarness, open_harness
-from tests.support.servers import Server
+from tests.support.bridgemq_harness import BridgemqHarness
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "protocols" / "bridgemq.md"
-
-
-@pytest.fixture
-async def harness(store: Store, server: Server) -> AsyncIterator[BridgemqHarness]:
-    with server.connect() as client:
-        async with open_harness(store, client) as harness:
-            yield harness
 
 
 def listed_keys() -> dict[str, str]:
@@ -39,9 +27,9 @@ async def live_through_everything(harness: BridgemqHarness) -> dict[str, str]:
         for key in harness.keyspace():
             seen[key.decode()] = harness.client.type(key).decode()
 
-    broker, operator = harness.broker("w1"), harness.operator()
+    broker, operator = harness.broker("w1"), harness.operator
     rate = {"concurrent": 3, "per_minute": 9}
-    await broker.submit([harness.job("sms", id=name, rate=rate) for name in ("j1", "j2", "j3")])
+    await broker.submit([harness.job(name="sms", id=name, rate=rate) for name in ("j1", "j2", "j3")])
     await broker.submit([harness.job(id="later", delay=60_000), harness.job(id="s", cron="* * * * *")])
     await operator.pause()
     await operator.keep_events(500)

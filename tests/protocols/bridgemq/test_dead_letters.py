@@ -1,24 +1,19 @@
 """Dead letters: kept with reason, traces and attempts; replayed whole or not at all; discarded."""
 
 import random
-from collections.abc import AsyncIterator
 
 import pytest
 
 from corral.core.job import JobState
 from corral.core.outcome import Completed, Dead, Retry
 from corral.errors import RedisConnectionError
-from corral.store.client import Store
-from tests.support.bridgemq_harness import BridgemqHarness, open_harness
-from tests.support.servers import Server
+from tests.support.bridgemq_harness import BridgemqHarness
 
 
 @pytest.fixture
-async def harness(store: Store, server: Server) -> AsyncIterator[BridgemqHarness]:
-    with server.connect() as client:
-        async with open_harness(store, client) as harness:
-            harness.now = 1_732_376_323_000
-            yield harness
+def harness(harness: BridgemqHarness) -> BridgemqHarness:
+    harness.now = 1_732_376_323_000
+    return harness
 
 
 async def bury(harness: BridgemqHarness, *jobs, reason: str = "boom") -> None:
@@ -33,13 +28,13 @@ async def bury(harness: BridgemqHarness, *jobs, reason: str = "boom") -> None:
 
 async def test_a_dead_letter_tells_its_reason_traces_and_attempts(harness: BridgemqHarness):
     broker = harness.broker("w1")
-    await broker.submit([harness.job("sms", {"to": "x"}, id="j1")])
+    await broker.submit([harness.job({"to": "x"}, name="sms", id="j1")])
     for n in range(2):
         await broker.turn(
             [harness.settle(await harness.claim(broker), Retry(0, f"boom {n}", f"trace {n}"))], 0
         )
     await broker.turn([harness.settle(await harness.claim(broker), Dead("boom 2", "trace 2"))], 0)
-    [dead] = await harness.inspector().dead_letters()
+    [dead] = await harness.inspector.dead_letters()
     assert (dead.id, dead.name, dead.data, dead.state) == ("j1", "sms", {"to": "x"}, JobState.DEAD)
     assert (dead.reason, dead.trace, dead.attempts_made) == ("boom 2", ("trace 0", "trace 1", "trace 2"), 3)
     assert dead.finished_at == harness.now
@@ -48,31 +43,31 @@ async def test_a_dead_letter_tells_its_reason_traces_and_attempts(harness: Bridg
 async def test_a_dead_letter_outlives_its_result(harness: BridgemqHarness):
     await bury(harness, harness.job(id="j1"))
     harness.client.delete("bridge:jobs:result:j1")  # a day later
-    [dead] = await harness.inspector().dead_letters()
+    [dead] = await harness.inspector.dead_letters()
     assert (dead.reason, dead.trace, dead.finished_at) == ("boom", ("trace of j1",), harness.now)
 
 
 async def test_dead_letters_are_listed_newest_first_and_by_queue(harness: BridgemqHarness):
     await bury(harness, *[harness.job(id=f"j{n}") for n in range(5)])
-    other = harness.broker(queue="mail")
+    other = harness.on("mail").broker()
     await other.submit([harness.job(id="mail", queue="mail")])
     await other.turn([harness.settle(await harness.claim(other), Dead("x"))], 0)
-    assert [job.id for job in await harness.inspector().dead_letters(1, 3)] == ["j3", "j2", "j1"]
-    assert [job.id for job in await harness.inspector("mail").dead_letters()] == ["mail"]
-    assert (await harness.inspector().counts())[JobState.DEAD] == 5
+    assert [job.id for job in await harness.inspector.dead_letters(1, 3)] == ["j3", "j2", "j1"]
+    assert [job.id for job in await harness.on("mail").inspector.dead_letters()] == ["mail"]
+    assert (await harness.inspector.counts())[JobState.DEAD] == 5
 
 
 async def test_a_replayed_job_has_all_its_attempts_again(harness: BridgemqHarness):
     broker = harness.broker()
-    await broker.submit([harness.job("sms", {"n": 1}, id="j1", attempts=2)])
+    await broker.submit([harness.job({"n": 1}, name="sms", id="j1", attempts=2)])
     await broker.turn([harness.settle(await harness.claim(broker), Retry(0, "boom"))], 0)
     await broker.turn([harness.settle(await harness.claim(broker), Dead("boom"))], 0)
-    assert await harness.operator().replay(["j1"]) == ["j1"]
+    assert await harness.operator.replay(["j1"]) == ["j1"]
     assert (harness.ids("deadletter"), harness.ids("waiting")) == ([], ["j1"])
     claim = await harness.claim(broker)
     assert (claim.job.attempts_made, claim.job.data) == (0, {"n": 1})
     await broker.turn([harness.settle(claim, Completed(b'"fine"'))], 0)
-    job = await harness.inspector().job("j1")
+    job = await harness.inspector.job("j1")
     assert job is not None
     assert (job.state, job.result, job.reason) == (JobState.COMPLETED, "fine", None)
 
@@ -81,26 +76,29 @@ async def test_a_replay_counts_anew_whatever_the_json_says(harness: BridgemqHarn
     harness.client.set("bridge:jobs:data:j1", '{"id":"j1","type":"work","attempt":3,"maxAttempts":3}')
     harness.client.set("bridge:jobs:status:j1", "dead")
     harness.client.lpush("bridge:jobs:deadletter", "j1")
-    await harness.operator().replay(["j1"])
+    await harness.operator.replay(["j1"])
     assert (await harness.claim(harness.broker())).job.attempts_made == 0
 
 
 async def test_replay_by_filter_takes_what_it_names(harness: BridgemqHarness):
     await bury(
-        harness, harness.job("sms", id="a"), harness.job("email", id="b"), reason="connection timed out"
+        harness,
+        harness.job(name="sms", id="a"),
+        harness.job(name="email", id="b"),
+        reason="connection timed out",
     )
-    harness.now = (harness.now or 0) + 60_000
-    await bury(harness, harness.job("sms", id="c"), reason="no such number")
-    assert await harness.operator().replay(name="sms", reason="timed out") == ["a"]
-    assert await harness.operator().replay(since=harness.now) == ["c"]
-    assert await harness.operator().replay(until=(harness.now or 0) - 1) == ["b"]
+    harness.now = harness.now + 60_000
+    await bury(harness, harness.job(name="sms", id="c"), reason="no such number")
+    assert await harness.operator.replay(name="sms", reason="timed out") == ["a"]
+    assert await harness.operator.replay(since=harness.now) == ["c"]
+    assert await harness.operator.replay(until=harness.now - 1) == ["b"]
     assert harness.ids("deadletter") == []
 
 
 async def test_replay_of_everything_in_many_batches(harness: BridgemqHarness):
     await bury(harness, *[harness.job(id=f"j{n}") for n in range(450)])
-    assert len(await harness.operator().replay(most=10)) == 10
-    assert len(await harness.operator().replay()) == 440
+    assert len(await harness.operator.replay(most=10)) == 10
+    assert len(await harness.operator.replay()) == 440
     assert sorted(harness.ids("waiting")) == sorted(f"j{n}" for n in range(450))
     assert harness.ids("deadletter") == []
 
@@ -123,7 +121,7 @@ async def test_an_interrupted_replay_loses_nothing_and_doubles_nothing(harness: 
     interrupted = 0
     for _ in range(100):
         try:
-            await harness.operator().replay()
+            await harness.operator.replay()
             break
         except RedisConnectionError:
             interrupted += 1
@@ -138,27 +136,27 @@ async def test_an_interrupted_replay_loses_nothing_and_doubles_nothing(harness: 
 async def test_an_id_that_stands_twice_among_the_dead_letters_is_replayed_once(harness: BridgemqHarness):
     await bury(harness, harness.job(id="j1"))
     harness.client.lpush("bridge:jobs:deadletter", "j1")
-    assert await harness.operator().replay() == ["j1"]
-    assert await harness.operator().retry(["j1"]) == []
+    assert await harness.operator.replay() == ["j1"]
+    assert await harness.operator.retry(["j1"]) == []
     broker = harness.broker()
     await broker.turn([harness.settle(await harness.claim(broker))], 0)
-    assert await harness.operator().retry(["j1"]) == []
+    assert await harness.operator.retry(["j1"]) == []
     assert harness.ids("waiting") == []
 
 
 async def test_a_dead_letter_is_discarded(harness: BridgemqHarness):
-    await bury(harness, harness.job("sms", id="a"), harness.job("email", id="b"))
-    assert await harness.operator().discard(name="sms") == ["a"]
+    await bury(harness, harness.job(name="sms", id="a"), harness.job(name="email", id="b"))
+    assert await harness.operator.discard(name="sms") == ["a"]
     assert harness.ids("deadletter") == ["b"]
     assert [key for key in harness.keyspace() if key.endswith(b":a")] == [b"bridge:jobs:fence:a"]
     assert harness.client.ttl("bridge:jobs:fence:a") > 0
-    assert await harness.operator().discard(["b", "no-such"]) == ["b"]
+    assert await harness.operator.discard(["b", "no-such"]) == ["b"]
 
 
 async def test_other_queues_dead_letters_are_neither_replayed_nor_discarded(harness: BridgemqHarness):
     await bury(harness, harness.job(id="a"))
-    assert await harness.operator("mail").replay() == []
-    assert await harness.operator("mail").discard(["a"]) == []
+    assert await harness.on("mail").operator.replay() == []
+    assert await harness.on("mail").operator.discard(["a"]) == []
     assert harness.ids("deadletter") == ["a"]
 
 
@@ -166,7 +164,7 @@ async def test_what_cannot_be_read_stays_where_it_is(harness: BridgemqHarness):
     harness.client.set("bridge:jobs:data:bad", "{")
     harness.client.set("bridge:jobs:status:bad", "dead")
     harness.client.lpush("bridge:jobs:deadletter", "bad")
-    assert await harness.operator().retry(["bad", "ghost"]) == []
+    assert await harness.operator.retry(["bad", "ghost"]) == []
     assert harness.ids("deadletter") == ["bad"]
 
 
@@ -177,7 +175,7 @@ async def test_a_completed_job_runs_again_only_where_its_data_was_kept(
     broker = harness.broker()
     await broker.submit([harness.job(id="j1", data={"n": 1}, keep_data=keep_data)])
     await broker.turn([harness.settle(await harness.claim(broker), Completed(b"1"))], 0)
-    assert await harness.operator().retry(["j1"]) == (["j1"] if keep_data else [])
+    assert await harness.operator.retry(["j1"]) == (["j1"] if keep_data else [])
     if keep_data:
         assert harness.client.ttl("bridge:jobs:data:j1") == -1, (
             "it is a waiting job again, not one that expires"

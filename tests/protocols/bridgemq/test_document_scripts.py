@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ import redis
 
 from corral.protocols.bridgemq.broker import SCRIPTS
 from corral.protocols.bridgemq.shipping import SHIPPED
-from corral.store.client import Store
-from tests.support.bridgemq_harness import BridgemqHarness, open_harness
+from tests.support.bridgemq_harness import BridgemqHarness
 from tests.support.foreign_client_bridgemq import (
     LUA,
     ForeignProducer,
@@ -21,13 +19,6 @@ from tests.support.foreign_client_bridgemq import (
     ForeignWorker,
     now_ms,
 )
-from tests.support.servers import Server
-
-
-@pytest.fixture
-def client(server: Server) -> Iterator[redis.Redis]:
-    with server.connect() as client:
-        yield client
 
 
 @pytest.fixture
@@ -38,12 +29,6 @@ def producer(client: redis.Redis) -> ForeignProducer:
 @pytest.fixture
 def worker(client: redis.Redis) -> ForeignWorker:
     return ForeignWorker(client, "worker-1", stack="node", region="us-east", capabilities=("gpu", "email"))
-
-
-@pytest.fixture
-async def harness(store: Store, client: redis.Redis) -> AsyncIterator[BridgemqHarness]:
-    async with open_harness(store, client) as harness:
-        yield harness
 
 
 def test_the_shipped_scripts_are_whole_and_up_to_date(tmp_path: Path):
@@ -392,5 +377,5 @@ async def test_what_a_script_claimed_fences_our_own_late_settlement(
 async def test_the_scripts_tell_their_events_too(harness: BridgemqHarness, client, producer, worker):
     producer.dispatch("j1")
     worker.claim()
-    [event] = await harness.events().range()
+    [event] = await harness.events.range()
     assert (event.kind, event.job_id, event.worker, event.name) == ("active", "j1", "worker-1", "work")

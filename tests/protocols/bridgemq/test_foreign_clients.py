@@ -2,30 +2,14 @@
 
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
-import redis
 
 from corral.core.job import JobState
 from corral.core.outcome import Completed, Dead, Retry
-from corral.store.client import Store
-from tests.support.bridgemq_harness import BridgemqHarness, open_harness
+from tests.support.bridgemq_harness import BridgemqHarness
 from tests.support.foreign_client_bridgemq import ForeignProducer, ForeignScheduler, ForeignWorker, now_ms
 from tests.support.servers import Server
-
-
-@pytest.fixture
-def client(server: Server) -> Iterator[redis.Redis]:
-    with server.connect() as client:
-        yield client
-
-
-@pytest.fixture
-async def harness(store: Store, client: redis.Redis) -> AsyncIterator[BridgemqHarness]:
-    async with open_harness(store, client) as harness:
-        yield harness
-
 
 # -- they add, we work ------------------------------------------------------------------------------------
 
@@ -34,7 +18,7 @@ async def harness(store: Store, client: redis.Redis) -> AsyncIterator[BridgemqHa
 async def test_a_strangers_job_is_worked_by_us(harness: BridgemqHarness, client, says_status: bool):
     producer = ForeignProducer(client)
     producer.dispatch("j1", "sms", {"to": "x"}, says_status=says_status)
-    waiting = await harness.inspector().job("j1")
+    waiting = await harness.inspector.job("j1")
     assert waiting is not None
     assert waiting.state is JobState.WAITING
     broker = harness.broker()
@@ -99,20 +83,22 @@ async def test_a_strangers_retry_counts_as_an_attempt(harness: BridgemqHarness, 
 
 
 async def test_our_job_is_worked_by_a_stranger(harness: BridgemqHarness, client):
-    [job_id] = await harness.broker().submit([harness.job("sms", {"to": "x", "big": 130775545883395173})])
+    [job_id] = await harness.broker().submit(
+        [harness.job({"to": "x", "big": 130775545883395173}, name="sms")]
+    )
     stranger = ForeignWorker(client)
     stranger.register()
     job = stranger.claim()
     assert (job["id"], job["type"], job["data"]["big"]) == (job_id, "sms", 130775545883395173)
-    active = await harness.inspector().job(job_id)
+    active = await harness.inspector.job(job_id)
     assert active is not None
     assert (active.state, active.worker) == (JobState.ACTIVE, "stranger")
     stranger.progress(job_id, 40, "half")
-    active = await harness.inspector().job(job_id)
+    active = await harness.inspector.job(job_id)
     assert active is not None
     assert active.progress == {"progress": 40, "message": "half"}
     assert stranger.complete(job, {"sent": True}) == 1
-    done = await harness.inspector().job(job_id)
+    done = await harness.inspector.job(job_id)
     assert done is not None
     assert (done.state, done.result) == (JobState.COMPLETED, {"sent": True})
     assert not client.exists("bridge:ratelimit:concurrent:sms")
@@ -126,7 +112,7 @@ async def test_our_routed_job_waits_for_the_stranger_that_fits(harness: Bridgemq
 
 
 async def test_our_limits_hold_for_strangers_too(harness: BridgemqHarness, client):
-    await harness.broker().submit([harness.job("sms", rate={"concurrent": 2}) for _ in range(5)])
+    await harness.broker().submit([harness.job(name="sms", rate={"concurrent": 2}) for _ in range(5)])
     stranger, broker = ForeignWorker(client), harness.broker()
     assert stranger.claim() is not None
     assert len((await broker.turn([], 5)).claims) == 1
@@ -143,7 +129,7 @@ async def test_our_delayed_job_is_promoted_by_a_stranger(harness: BridgemqHarnes
 async def test_our_schedule_is_fired_by_a_stranger(harness: BridgemqHarness, client):
     harness.now = 1_732_377_000_000
     await harness.broker().submit(
-        [harness.job("report", {"n": 1}, id="report", cron="0 * * * *", timezone="Asia/Tokyo")]
+        [harness.job({"n": 1}, name="report", id="report", cron="0 * * * *", timezone="Asia/Tokyo")]
     )
     scheduler = ForeignScheduler(client)
     [due] = scheduler.process_cron(1_732_377_600_000)
@@ -161,12 +147,12 @@ async def test_our_dead_letter_is_read_by_a_stranger_and_theirs_by_us(harness: B
     producer.dispatch("theirs")
     stranger.bury(stranger.claim(), "kaput")
     assert client.lrange("bridge:jobs:deadletter", 0, -1) == [b"theirs", b"ours"]
-    dead = await harness.inspector().dead_letters()
+    dead = await harness.inspector.dead_letters()
     assert [(job.id, job.reason, job.trace) for job in dead] == [
         ("theirs", "kaput", ("at …",)),
         ("ours", "no cover", ()),
     ]
-    assert sorted(await harness.operator().replay()) == ["ours", "theirs"]
+    assert sorted(await harness.operator.replay()) == ["ours", "theirs"]
     assert {stranger.claim()["id"] for _ in range(2)} == {"ours", "theirs"}
 
 

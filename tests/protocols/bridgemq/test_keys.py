@@ -5,26 +5,18 @@ import os
 import re
 import socket
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from corral.core.job import Backoff, JobState
 from corral.core.outcome import Completed, Dead, Postponed, Retry
 from corral.errors import InvalidName, InvalidOptions, InvalidPayload, PayloadTooLarge, Refused, Unsupported
 from corral.store.client import Store
-from tests.support.bridgemq_harness import BridgemqHarness, open_harness
-from tests.support.servers import Server
+from tests.support.bridgemq_harness import BridgemqHarness
 
 DAY_S = 86_400
-
-
-@pytest.fixture
-async def harness(store: Store, server: Server) -> AsyncIterator[BridgemqHarness]:
-    with server.connect() as client:
-        async with open_harness(store, client) as harness:
-            yield harness
 
 
 # -- worker registry ----------------------------------------------------------------------------------------
@@ -95,7 +87,7 @@ async def test_the_inspector_lists_workers_that_beat(harness: BridgemqHarness):
     await harness.reporter("worker-1", capabilities=["gpu"]).beat()
     await harness.reporter("worker-2").beat()
     harness.client.delete("bridge:workers:heartbeat:worker-2")
-    [worker] = await harness.inspector().workers()
+    [worker] = await harness.inspector.workers()
     assert worker.name == "worker-1"
     assert worker.extra["capabilities"] == ["gpu"]
     assert worker.seen_at is not None
@@ -113,8 +105,8 @@ async def test_a_server_id_that_would_be_another_key_is_refused(harness: Bridgem
 async def test_the_jobs_json_has_the_contracts_fields(harness: BridgemqHarness):
     harness.now = 1_732_376_323_000
     job = harness.job(
-        "transcode",
         {"file": "a.mov", "big": 130775545883395173, "empty": []},
+        name="transcode",
         id="j1",
         queue="video",
         priority=3,
@@ -124,7 +116,7 @@ async def test_the_jobs_json_has_the_contracts_fields(harness: BridgemqHarness):
         rate={"concurrent": 3, "per_minute": 100},
         keep_data=True,
     )
-    await harness.broker(queue="video").submit([job])
+    await harness.on("video").broker().submit([job])
     assert harness.json("jobs", "data", "j1") == {
         "id": "j1",
         "type": "transcode",
@@ -187,14 +179,14 @@ async def test_the_status_follows_the_job_through_its_life(harness: BridgemqHarn
     assert status() == "active"
     await broker.turn([harness.settle(claim, Retry(60_000, "boom"))], 0)
     assert status() == "failed", "the document's word for one that waits for its retry"
-    await harness.operator().promote(["j1"])
+    await harness.operator.promote(["j1"])
     assert status() == "waiting"
     await broker.turn([harness.settle(await harness.claim(broker), Postponed(60_000))], 0)
     assert status() == "delayed"
-    await harness.operator().promote(["j1"])
+    await harness.operator.promote(["j1"])
     await broker.turn([harness.settle(await harness.claim(broker), Dead("boom"))], 0)
     assert status() == "dead"
-    await harness.operator().retry(["j1"])
+    await harness.operator.retry(["j1"])
     await broker.turn([harness.settle(await harness.claim(broker))], 0)
     assert status() == "completed"
 
@@ -281,7 +273,7 @@ async def test_progress_has_the_documents_schema_and_reads_back(harness: Bridgem
     await broker.submit([harness.job(id="j1")])
     await harness.reporter().progress(await harness.claim(broker), value)
     assert harness.json("jobs", "progress", "j1") == {**wire, "updatedAt": 1_732_376_323_000}
-    job = await harness.inspector().job("j1")
+    job = await harness.inspector.job("j1")
     assert job is not None
     assert job.progress == value
 
@@ -304,17 +296,17 @@ async def test_active_is_a_set_and_dead_letters_a_list_with_the_newest_first(har
 
 
 async def test_pausing_a_queue_is_its_name_in_a_set(harness: BridgemqHarness):
-    await harness.operator("mail").pause()
+    await harness.on("mail").operator.pause()
     assert harness.client.smembers("bridge:queues:paused") == {b"mail"}
-    assert await harness.inspector("mail").is_paused()
-    assert not await harness.inspector("video").is_paused()
-    await harness.operator("mail").resume()
+    assert await harness.on("mail").inspector.is_paused()
+    assert not await harness.on("video").inspector.is_paused()
+    await harness.on("mail").operator.resume()
     assert harness.client.exists("bridge:queues:paused") == 0
 
 
 async def test_the_limits_are_counted_under_the_documents_keys(harness: BridgemqHarness):
     broker = harness.broker()
-    await broker.submit([harness.job("sms"), harness.job("sms"), harness.job("email")])
+    await broker.submit([harness.job(name="sms"), harness.job(name="sms"), harness.job(name="email")])
     turn = await broker.turn([], 3)
     assert harness.text("ratelimit", "concurrent", "sms") == "2"
     assert harness.text("ratelimit", "concurrent", "email") == "1"
@@ -337,17 +329,17 @@ async def test_the_monitoring_keys_are_gauges(harness: BridgemqHarness):
     broker = harness.broker()
     await broker.submit(
         [
-            harness.job("sms"),
-            harness.job("sms"),
+            harness.job(name="sms"),
+            harness.job(name="sms"),
             harness.job(delay=60_000),
             harness.job(id="s", cron="@daily"),
-            harness.job("x"),
+            harness.job(name="x"),
         ]
     )
     turn = await broker.turn([], 2)
     await broker.turn([harness.settle(turn.claims[0], Dead("x"))], 0)
     harness.client.sadd("bridge:workers:active", "long-gone")
-    told = await harness.inspector().gauges()
+    told = await harness.inspector.gauges()
     page = (Path(__file__).parents[3] / "docs" / "reference" / "metrics.md").read_text()
     assert {gauge.name for gauge in told} == set(re.findall(r"^\| `(bridgemq_\w+)` ", page, re.MULTILINE))
     gauges = {(gauge.name, *gauge.labels.values()): gauge.value for gauge in told}
@@ -368,16 +360,18 @@ async def test_the_monitoring_keys_are_gauges(harness: BridgemqHarness):
 # -- namespaces ---------------------------------------------------------------------------------------------
 
 
-async def test_a_namespace_keeps_tenants_apart(store: Store, server: Server):
-    with server.connect() as client:
-        async with open_harness(store, client, "shop") as shop, open_harness(store, client, "{bank}") as bank:
-            await shop.broker().submit([shop.job(id="j1")])
-            assert (await bank.broker().turn([], 1)).claims == []
-            claim = await shop.claim(shop.broker())
-            await shop.broker().turn([shop.settle(claim)], 0)
-            await bank.broker().promote()
-            keys = client.keys()
-            assert all(key.startswith((b"shop:", b"{bank}:")) for key in keys), keys
+async def test_a_namespace_keeps_tenants_apart(store: Store, client: redis.Redis):
+    async with (
+        BridgemqHarness(store, client, "shop") as shop,
+        BridgemqHarness(store, client, "{bank}") as bank,
+    ):
+        await shop.broker().submit([shop.job(id="j1")])
+        assert (await bank.broker().turn([], 1)).claims == []
+        claim = await shop.claim(shop.broker())
+        await shop.broker().turn([shop.settle(claim)], 0)
+        await bank.broker().promote()
+        keys = client.keys()
+        assert all(key.startswith((b"shop:", b"{bank}:")) for key in keys), keys
 
 
 @pytest.mark.parametrize("namespace", ["", "a b", "a:", "{}", "{a}{b}", "x" * 101, "ü"])
@@ -446,14 +440,14 @@ async def test_a_worker_that_makes_no_sense_is_refused(harness: BridgemqHarness,
 
 
 async def test_a_completed_job_is_still_known_by_name_and_times(harness: BridgemqHarness):
-    broker = harness.broker("worker-1", queue="mail")
+    broker = harness.on("mail").broker("worker-1")
     harness.now = 1_732_376_323_000
-    await broker.submit([harness.job("send", {"to": "x"}, id="j1", queue="mail")])
+    await broker.submit([harness.job({"to": "x"}, name="send", id="j1", queue="mail")])
     harness.now += 1000
     claim = await harness.claim(broker)
     harness.now += 1000
     await broker.turn([harness.settle(claim, Completed(b'"sent"'))], 0)
-    job = await harness.inspector("mail").job("j1")
+    job = await harness.on("mail").inspector.job("j1")
     assert job is not None
     assert (job.name, job.queue, job.state, job.result, job.attempts_made) == (
         "send", "mail", JobState.COMPLETED, "sent", 1,
@@ -464,21 +458,21 @@ async def test_a_completed_job_is_still_known_by_name_and_times(harness: Bridgem
         1_732_376_325_000,
     )
     assert job.worker == "worker-1"
-    assert [found.id for found in await harness.inspector("mail").jobs(JobState.COMPLETED)] == ["j1"]
+    assert [found.id for found in await harness.on("mail").inspector.jobs(JobState.COMPLETED)] == ["j1"]
 
 
 async def test_queues_share_the_lists_but_not_the_counts(harness: BridgemqHarness):
-    mail, video = harness.broker(queue="mail"), harness.broker(queue="video")
+    mail, video = harness.on("mail").broker(), harness.on("video").broker()
     await mail.submit(
         [harness.job(queue="mail"), harness.job(queue="mail"), harness.job(queue="mail", delay=60_000)]
     )
     await video.submit([harness.job(queue="video") for _ in range(5)])
     await mail.turn([], 1)
     assert harness.client.llen("bridge:jobs:waiting") == 6
-    counts = await harness.inspector("mail").counts()
+    counts = await harness.on("mail").inspector.counts()
     assert (counts[JobState.WAITING], counts[JobState.DELAYED], counts[JobState.ACTIVE]) == (1, 1, 1)
-    assert (await harness.inspector("video").counts())[JobState.WAITING] == 5
-    assert [job.queue for job in await harness.inspector("video").jobs(JobState.WAITING, 1, 2)] == [
+    assert (await harness.on("video").inspector.counts())[JobState.WAITING] == 5
+    assert [job.queue for job in await harness.on("video").inspector.jobs(JobState.WAITING, 1, 2)] == [
         "video"
     ] * 2
 
@@ -486,7 +480,7 @@ async def test_queues_share_the_lists_but_not_the_counts(harness: BridgemqHarnes
 async def test_queues_are_known_by_what_was_submitted_and_paused(harness: BridgemqHarness):
     from corral.protocols.bridgemq.inspector import bridgemq_queues
 
-    await harness.broker(queue="mail").submit([harness.job(queue="mail")])
+    await harness.on("mail").broker().submit([harness.job(queue="mail")])
     harness.client.sadd("bridge:queues:paused", "audio")
     assert await bridgemq_queues(harness.store, "bridge") == ["audio", "mail"]
 
@@ -514,24 +508,24 @@ async def test_the_event_stream_is_trimmed(harness: BridgemqHarness):
 
 
 async def test_how_many_events_are_kept_is_the_namespaces_to_say(harness: BridgemqHarness):
-    await harness.operator().keep_events(100_000)
+    await harness.operator.keep_events(100_000)
     broker = harness.broker(max_events=100)
     for _ in range(6):
         await broker.submit([harness.job() for _ in range(200)])
     assert harness.client.xlen("bridge:events") == 1200
-    await harness.operator().keep_events(None)
+    await harness.operator.keep_events(None)
     await broker.submit([harness.job()])
     assert harness.client.xlen("bridge:events") < 400
     with pytest.raises(InvalidOptions):
-        await harness.operator().keep_events(0)
+        await harness.operator.keep_events(0)
 
 
 async def test_events_of_other_queues_are_no_end_of_ours(harness: BridgemqHarness):
-    mail, video = harness.broker(queue="mail"), harness.broker(queue="video")
+    mail, video = harness.on("mail").broker(), harness.on("video").broker()
     await mail.submit([harness.job(id="first", queue="mail")])
     await video.submit([harness.job(queue="video") for _ in range(50)])
     await mail.submit([harness.job(id="last", queue="mail")])
-    told = [event.job_id for event in await harness.events("mail").range(count=2)]
+    told = [event.job_id for event in await harness.on("mail").events.range(count=2)]
     assert told == ["first", "last"]
 
 

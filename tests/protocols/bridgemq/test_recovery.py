@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,17 +9,8 @@ from corral.core.event import EventKind
 from corral.core.job import JobState
 from corral.core.outcome import AlreadyMoved, Cancelled, Completed, Dead, Retry, WaitingChildren
 from corral.errors import JobMissing, LockMissing, LockStolen, NotActive, SettlementFailed
-from corral.store.client import Store
-from tests.support.bridgemq_harness import BridgemqHarness, open_harness
+from tests.support.bridgemq_harness import BridgemqHarness
 from tests.support.foreign_client_bridgemq import ForeignProducer, ForeignWorker
-from tests.support.servers import Server
-
-
-@pytest.fixture
-async def harness(store: Store, server: Server) -> AsyncIterator[BridgemqHarness]:
-    with server.connect() as client:
-        async with open_harness(store, client) as harness:
-            yield harness
 
 
 def dies(harness: BridgemqHarness, worker: str, *job_ids: str) -> None:
@@ -35,7 +25,7 @@ def dies(harness: BridgemqHarness, worker: str, *job_ids: str) -> None:
 
 async def test_a_dead_workers_jobs_go_back_with_an_attempt_counted(harness: BridgemqHarness):
     broker, other = harness.broker("w1"), harness.broker("w2")
-    await broker.submit([harness.job("sms", {"n": 1}, id="j1", rate={"concurrent": 1})])
+    await broker.submit([harness.job({"n": 1}, name="sms", id="j1", rate={"concurrent": 1})])
     await harness.claim(broker)
     dies(harness, "w1", "j1")
     recovery = await other.recover()
@@ -57,7 +47,7 @@ async def test_a_job_whose_attempts_are_spent_goes_to_the_dead_letters(harness: 
         recovery = await harness.broker("w2").recover()
     assert list(recovery.ended) == ["j1"]
     assert (harness.ids("deadletter"), harness.ids("waiting"), harness.ids("active")) == (["j1"], [], [])
-    job = await harness.inspector().job("j1")
+    job = await harness.inspector.job("j1")
     assert job is not None
     assert (job.state, job.attempts_made, job.reason) == (
         JobState.DEAD, 2, "its worker w1 is gone: the job was abandoned",
@@ -140,7 +130,7 @@ async def test_a_recovery_is_told_as_an_event(harness: BridgemqHarness):
     await harness.claim(broker)
     dies(harness, "w1", "j1")
     await broker.recover()
-    [event] = [event for event in await harness.events().range() if event.kind == EventKind.STALLED]
+    [event] = [event for event in await harness.events.range() if event.kind == EventKind.STALLED]
     assert (event.job_id, event.attempt) == ("j1", 1)
 
 
@@ -245,7 +235,7 @@ async def test_a_new_life_of_an_id_is_fenced_from_the_last(harness: BridgemqHarn
     await broker.submit([harness.job(id="j1")])
     first = await harness.claim(broker)
     await broker.turn([harness.settle(first)], 0)
-    await harness.operator().remove(["j1"])
+    await harness.operator.remove(["j1"])
     await broker.submit([harness.job(id="j1")])
     second = await harness.claim(broker)
     assert second.receipt.fence > first.receipt.fence
@@ -278,7 +268,7 @@ async def test_a_job_taken_out_of_active_by_others_is_not_settled(harness: Bridg
 
 async def test_a_job_whose_data_was_deleted_leaves_nothing_behind(harness: BridgemqHarness):
     broker = harness.broker("w1")
-    await broker.submit([harness.job("sms", id="j1")])
+    await broker.submit([harness.job(name="sms", id="j1")])
     claim = await harness.claim(broker)
     harness.client.delete("bridge:jobs:data:j1")
     [verdict] = (await broker.turn([harness.settle(claim, Retry(0, "boom"))], 0)).verdicts
@@ -310,7 +300,7 @@ async def test_a_handler_that_waits_for_children_ends_dead_for_there_are_none(ha
     broker = harness.broker("w1")
     await broker.submit([harness.job(id="j1")])
     await broker.turn([harness.settle(await harness.claim(broker), WaitingChildren())], 0)
-    job = await harness.inspector().job("j1")
+    job = await harness.inspector.job("j1")
     assert job is not None
     assert job.reason == "the handler waits for children, but protocol 'bridgemq' has none"
 
@@ -354,10 +344,10 @@ async def test_a_cancelled_active_job_ends_in_the_dead_letters(harness: Bridgemq
     broker = harness.broker("w1")
     await broker.submit([harness.job(id="j1")])
     claim = await harness.claim(broker)
-    await harness.operator().cancel(["j1"])
+    await harness.operator.cancel(["j1"])
     assert [told.job.id for told in (await broker.extend([claim])).cancelled] == ["j1"]
     await broker.turn([harness.settle(claim, Cancelled())], 0)
-    job = await harness.inspector().job("j1")
+    job = await harness.inspector.job("j1")
     assert job is not None
     assert (job.state, job.reason) == (JobState.DEAD, "cancelled")
     assert harness.ids("deadletter") == ["j1"]
@@ -368,14 +358,14 @@ async def test_a_cancelled_active_job_ends_in_the_dead_letters(harness: Bridgemq
 async def test_a_cancelled_waiting_job_leaves_only_its_fence(harness: BridgemqHarness, options):
     broker = harness.broker("w1")
     await broker.submit([harness.job(id="j1", **options)])
-    assert await harness.operator().cancel(["j1"]) == ["j1"]
+    assert await harness.operator.cancel(["j1"]) == ["j1"]
     assert [key for key in harness.keyspace() if b"j1" in key] == []
     assert (harness.ids("waiting"), harness.ids("delayed")) == ([], [])
-    assert await harness.operator().cancel(["j1"]) == []
+    assert await harness.operator.cancel(["j1"]) == []
 
 
 async def test_a_schedule_is_not_cancelled_but_unscheduled(harness: BridgemqHarness):
     await harness.broker().submit([harness.job(id="s1", cron="@daily")])
-    assert await harness.operator().cancel(["s1"]) == []
-    assert await harness.operator().unschedule("s1")
-    assert not await harness.operator().unschedule("s1")
+    assert await harness.operator.cancel(["s1"]) == []
+    assert await harness.operator.unschedule("s1")
+    assert not await harness.operator.unschedule("s1")

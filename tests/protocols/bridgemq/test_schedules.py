@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from corral.protocols.bridgemq.broker import BridgemqBroker
 from corral.protocols.bridgemq.keys import Keys
 from corral.protocols.bridgemq.options import Settings
 from corral.protocols.bridgemq.scheduling import LEASE_MS, Scheduler
-from corral.store.client import Store
-from tests.support.bridgemq_harness import BridgemqHarness, open_harness
-from tests.support.servers import Server
+from tests.support.bridgemq_harness import BridgemqHarness
 
 START = 1_732_377_000_000
 """2024-11-23 15:50:00 UTC."""
@@ -24,15 +21,12 @@ MINUTE = 60_000
 
 
 @pytest.fixture
-async def harness(store: Store, server: Server) -> AsyncIterator[BridgemqHarness]:
-    with server.connect() as client:
-        async with open_harness(store, client) as harness:
-            harness.now = START
-            yield harness
+def harness(harness: BridgemqHarness) -> BridgemqHarness:
+    harness.now = START
+    return harness
 
 
 def advance(harness: BridgemqHarness, ms: int) -> None:
-    assert harness.now is not None
     harness.now += ms
 
 
@@ -51,7 +45,7 @@ async def fired(harness: BridgemqHarness, broker: BridgemqBroker) -> list[str]:
     while claims := (await broker.turn([], 200)).claims:
         await broker.turn([harness.settle(claim, Completed(b"null")) for claim in claims], 0)
         ids += [claim.job.id for claim in claims]
-    await harness.operator().remove(ids)
+    await harness.operator.remove(ids)
     return ids
 
 
@@ -61,7 +55,9 @@ async def fired(harness: BridgemqHarness, broker: BridgemqBroker) -> list[str]:
 async def test_a_schedule_fires_at_its_times_as_a_job_of_its_own(harness: BridgemqHarness):
     broker = harness.broker()
     data = {"n": 130775545883395173, "empty": []}
-    await broker.submit([harness.job("report", data, id="s", cron="*/5 * * * *", priority=4, attempts=7)])
+    await broker.submit(
+        [harness.job(data, name="report", id="s", cron="*/5 * * * *", priority=4, attempts=7)]
+    )
     assert await broker.promote() == 0
     advance(harness, 5 * MINUTE)
     assert await broker.promote() == 1
@@ -250,12 +246,12 @@ async def test_the_lease_of_a_leader_that_died_is_taken_over(harness: BridgemqHa
 
 
 async def test_a_schedule_changed_between_take_and_fire_is_not_fired(harness: BridgemqHarness):
-    await harness.operator().schedule(harness.job(id="s", cron="* * * * *"))
+    await harness.operator.schedule(harness.job(id="s", cron="* * * * *"))
     advance(harness, MINUTE)
     leader = scheduler(harness, "a")
     taken = await leader.take()
     assert taken is not None
-    await harness.operator().pause_schedule("s")
+    await harness.operator.pause_schedule("s")
     assert await leader.fire(*taken) == 0
     assert harness.ids("waiting") == []
 
@@ -309,7 +305,7 @@ async def test_a_thousand_ticks_with_leaders_killed_and_paused_fire_each_time_on
     expected = []
     for name, text in crons.items():
         at = Cron.parse(text).next_after(START)
-        while at is not None and at <= (harness.now or 0):
+        while at is not None and at <= harness.now:
             expected.append(f"{name}@{at}")
             at = Cron.parse(text).next_after(at)
     assert len(expected) > 1000
@@ -323,20 +319,22 @@ async def test_a_thousand_ticks_with_leaders_killed_and_paused_fire_each_time_on
 
 
 async def test_a_schedule_is_added_kept_and_changed(harness: BridgemqHarness):
-    operator = harness.operator()
-    assert await operator.schedule(harness.job("report", {"v": 1}, id="s", cron="*/5 * * * *")) == "added"
+    operator = harness.operator
+    assert (
+        await operator.schedule(harness.job({"v": 1}, name="report", id="s", cron="*/5 * * * *")) == "added"
+    )
     advance(harness, 60_000)
-    assert await operator.schedule(harness.job("report", {"v": 2}, id="s", cron="*/5 * * * *")) == "kept"
+    assert await operator.schedule(harness.job({"v": 2}, name="report", id="s", cron="*/5 * * * *")) == "kept"
     assert harness.json("jobs", "data", "s")["data"] == {"v": 2}
     assert harness.client.zscore("bridge:jobs:cron", "s") == START + 5 * MINUTE
-    changed = harness.job("report", id="s", cron="*/5 * * * *", timezone="Asia/Kolkata")
+    changed = harness.job(name="report", id="s", cron="*/5 * * * *", timezone="Asia/Kolkata")
     assert await operator.schedule(changed) == "changed"
-    assert await operator.schedule(harness.job("report", id="s", cron="0 0 * * *")) == "changed"
-    assert len(await harness.inspector().schedules()) == 1
+    assert await operator.schedule(harness.job(name="report", id="s", cron="0 0 * * *")) == "changed"
+    assert len(await harness.inspector.schedules()) == 1
 
 
 async def test_a_start_of_the_program_while_a_schedule_is_leased_loses_no_firing(harness: BridgemqHarness):
-    operator = harness.operator()
+    operator = harness.operator
     job = harness.job(id="s", cron="* * * * *", catch_up="all")
     await operator.schedule(job)
     advance(harness, MINUTE)
@@ -351,11 +349,11 @@ async def test_a_schedule_cannot_take_the_id_of_a_job(harness: BridgemqHarness):
     await harness.broker().submit([harness.job(id="j1")])
     before = harness.keyspace()
     with pytest.raises(InvalidName, match="'j1' exists and is no schedule"):
-        await harness.operator().schedule(harness.job(id="j1", cron="@daily"))
+        await harness.operator.schedule(harness.job(id="j1", cron="@daily"))
     with pytest.raises(InvalidName, match="needs an id"):
-        await harness.operator().schedule(harness.job(cron="@daily"))
+        await harness.operator.schedule(harness.job(cron="@daily"))
     with pytest.raises(InvalidOptions, match="needs a cron"):
-        await harness.operator().schedule(harness.job(id="s"))
+        await harness.operator.schedule(harness.job(id="s"))
     assert harness.keyspace() == before
 
 
@@ -368,13 +366,13 @@ async def test_submitting_a_schedule_that_exists_changes_nothing(harness: Bridge
 
 
 async def test_one_schedule_is_paused_and_resumed(harness: BridgemqHarness):
-    broker, operator = harness.broker(), harness.operator()
+    broker, operator = harness.broker(), harness.operator
     await broker.submit([harness.job(id=name, cron="* * * * *", catch_up="all") for name in ("a", "b")])
     assert await operator.pause_schedule("a")
     advance(harness, 3 * MINUTE)
     await broker.promote()
     assert {job_id[0] for job_id in harness.ids("waiting")} == {"b"}
-    [b, a] = await harness.inspector().schedules()
+    [b, a] = await harness.inspector.schedules()
     assert (a.job.id, a.is_paused, b.is_paused) == ("a", True, False)
     assert await operator.resume_schedule("a")
     advance(harness, MINUTE)
@@ -385,8 +383,8 @@ async def test_one_schedule_is_paused_and_resumed(harness: BridgemqHarness):
 
 
 async def test_a_schedule_is_run_now_besides_its_times(harness: BridgemqHarness):
-    broker, operator = harness.broker(), harness.operator()
-    await broker.submit([harness.job("report", {"n": 1}, id="s", cron="@daily")])
+    broker, operator = harness.broker(), harness.operator
+    await broker.submit([harness.job({"n": 1}, name="report", id="s", cron="@daily")])
     due = harness.client.zscore("bridge:jobs:cron", "s")
     job_id = await operator.run_now("s")
     assert job_id == f"s@{START}"
@@ -397,10 +395,10 @@ async def test_a_schedule_is_run_now_besides_its_times(harness: BridgemqHarness)
 
 async def test_the_inspector_lists_the_schedules_of_a_queue(harness: BridgemqHarness):
     await harness.broker().submit(
-        [harness.job("report", id="s", cron="@daily", timezone="Europe/Berlin", catch_up="skip")]
+        [harness.job(name="report", id="s", cron="@daily", timezone="Europe/Berlin", catch_up="skip")]
     )
-    await harness.broker(queue="mail").submit([harness.job(id="m", queue="mail", cron="@hourly")])
-    [schedule] = await harness.inspector().schedules()
+    await harness.on("mail").broker().submit([harness.job(id="m", queue="mail", cron="@hourly")])
+    [schedule] = await harness.inspector.schedules()
     assert (schedule.job.id, schedule.job.name) == ("s", "report")
     assert schedule.job.options.extra == {"cron": "@daily", "timezone": "Europe/Berlin", "catch_up": "skip"}
     assert schedule.next_due == Cron.parse("@daily", "Europe/Berlin").next_after(START)
@@ -410,7 +408,7 @@ async def test_a_leased_schedule_still_shows_when_it_was_due(harness: BridgemqHa
     await harness.broker().submit([harness.job(id="s", cron="* * * * *")])
     advance(harness, MINUTE)
     await scheduler(harness, "a").take()
-    [schedule] = await harness.inspector().schedules()
+    [schedule] = await harness.inspector.schedules()
     assert schedule.next_due == START + MINUTE
 
 
@@ -419,7 +417,7 @@ async def test_unscheduling_leaves_what_was_fired(harness: BridgemqHarness):
     await broker.submit([harness.job(id="s", cron="* * * * *")])
     advance(harness, MINUTE)
     await broker.promote()
-    assert await harness.operator().unschedule("s")
+    assert await harness.operator.unschedule("s")
     assert harness.ids("waiting") == [f"s@{START + MINUTE}"]
     assert [key for key in harness.keyspace() if key.endswith(b":s")] == []
     assert harness.client.hlen("bridge:scheduler:leases") == 0
@@ -445,5 +443,5 @@ async def test_a_strangers_schedule_that_cannot_be_read_goes_to_the_dead_letters
     assert await broker.promote() == 1
     assert harness.ids("deadletter") == ["s"]
     assert harness.ids("cron") == ["good"]
-    [dead] = await harness.inspector().dead_letters()
+    [dead] = await harness.inspector.dead_letters()
     assert dead.reason

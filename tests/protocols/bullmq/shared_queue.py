@@ -1,7 +1,6 @@
 """One queue where Node programs and Corral programs meet."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,21 +10,10 @@ from corral.core.job import Job, JobState
 from corral.worker import Worker
 from tests.support.keyspace import Keyspace, look
 from tests.support.node import Node
+from tests.support.polling import TIMEOUT_S, until
 from tests.support.servers import Server
 
 QUEUE = "mail"
-TIMEOUT_S = 20.0
-
-
-async def until(condition: Callable[[], Awaitable[object]], what: str, seconds: float = TIMEOUT_S) -> Any:
-    """What the condition gives once it is true; fails where that takes too long."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = await condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s (last seen: {found!r})"
-        await asyncio.sleep(0.01)
 
 
 class SharedQueue:

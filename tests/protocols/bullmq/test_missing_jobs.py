@@ -3,14 +3,13 @@
 from contextlib import closing
 
 from corral.core.ports import Why
-from corral.protocols import PROTOCOLS
 from corral.store.client import Store
-from tests.contract.conftest import QueueHarness
+from tests.support.harness import QueueHarness
 from tests.support.servers import Server
 
 
 async def test_an_id_without_a_job_hides_no_job_behind_it(store: Store, server: Server):
-    harness = QueueHarness(PROTOCOLS["bullmq"], store)
+    harness = QueueHarness("bullmq", store)
     broker = harness.broker()
     first, second = await broker.submit([harness.job(), harness.job()])
     with closing(server.connect()) as client:

@@ -6,8 +6,9 @@ import pytest
 
 from corral.core.job import JobState
 from corral.errors import Postpone, Transient, Unrecoverable
-from tests.protocols.bullmq.shared_queue import SharedQueue, until
+from tests.protocols.bullmq.shared_queue import SharedQueue
 from tests.support.node import NodeError
+from tests.support.polling import until
 
 
 async def test_a_node_producer_waits_for_a_corral_workers_result(shared: SharedQueue) -> None:

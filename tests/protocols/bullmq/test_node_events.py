@@ -4,7 +4,8 @@ from typing import Any
 
 from corral.core.job import JobState
 from corral.errors import Transient
-from tests.protocols.bullmq.shared_queue import SharedQueue, until
+from tests.protocols.bullmq.shared_queue import SharedQueue
+from tests.support.polling import until
 
 Heard = list[Any]
 

@@ -15,8 +15,8 @@ from corral.protocols.binding import Binding
 from corral.protocols.bullmq.bound import SCRIPTS
 from corral.protocols.bullmq.inspector import BullmqInspector
 from tests.protocols.bullmq.paired_flows import POLICIES, policy_name
-from tests.protocols.bullmq.shared_queue import until
 from tests.support.node import Node
+from tests.support.polling import until
 from tests.support.proxy import Fate, Proxy, runs_script
 from tests.support.servers import Server
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from corral.core.job import JobState
 from corral.core.ports import Limit
-from tests.protocols.bullmq.shared_queue import SharedQueue, until
+from tests.protocols.bullmq.shared_queue import SharedQueue
+from tests.support.polling import until
 
 KINDS: list[dict[str, Any]] = [{}, {"priority": 1}, {"delay": 1}]
 

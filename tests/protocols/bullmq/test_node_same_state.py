@@ -6,10 +6,10 @@ from typing import Any
 from corral import Corral
 from corral.core.job import JobState
 from tests.protocols.bullmq.scripted_handler import play
-from tests.protocols.bullmq.shared_queue import until
 from tests.support.compare import Period, differences
 from tests.support.keyspace import Keyspace, look
 from tests.support.node import Node
+from tests.support.polling import until
 from tests.support.servers import Server
 
 WORK: list[tuple[dict[str, Any], dict[str, Any]]] = [

@@ -8,8 +8,9 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from tests.protocols.bullmq.scripted_handler import play
-from tests.protocols.bullmq.shared_queue import SharedQueue, until
+from tests.protocols.bullmq.shared_queue import SharedQueue
 from tests.support.keyspace import Keyspace
+from tests.support.polling import until
 
 JOBS = 1_000
 SHARED_KEYS = {

@@ -8,8 +8,9 @@ from typing import Any
 
 from corral.core.job import JobState
 from corral.errors import Transient
-from tests.protocols.bullmq.shared_queue import SharedQueue, until
+from tests.protocols.bullmq.shared_queue import SharedQueue
 from tests.support.node import Node
+from tests.support.polling import until
 
 TOO_OFTEN = "job stalled more than allowable limit"
 

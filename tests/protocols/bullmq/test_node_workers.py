@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.bullmq.shared_queue import TIMEOUT_S, SharedQueue, until
+from tests.protocols.bullmq.shared_queue import SharedQueue
+from tests.support.polling import TIMEOUT_S, until
 
 
 def install(shared: SharedQueue) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from corral.core.job import JobState
-from tests.protocols.bullmq.shared_queue import SharedQueue, until
+from tests.protocols.bullmq.shared_queue import SharedQueue
+from tests.support.polling import until
 
 EVERYTHING: dict[str, Any] = {
     "priority": 7,

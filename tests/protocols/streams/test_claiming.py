@@ -3,63 +3,27 @@
 import asyncio
 
 import pytest
-import redis
 
-from corral.core.job import Claim, Job, JobOptions, JobState
+from corral.core.job import Job, JobState
 from corral.core.outcome import (
     Cancelled,
     Completed,
     Dead,
-    Outcome,
     Released,
-    Settlement,
 )
 from corral.core.ports import Profile, Why
-from corral.errors import JobMissing, NotActive, SettleError
+from corral.errors import JobMissing, NotActive
 from corral.protocols.binding import Binding
 from corral.protocols.streams.broker import StreamsBroker
-from corral.store.client import Store
+from tests.protocols.streams.steps import BORN, CLAIMED, claim_born, settle_ended
 from tests.support.foreign_client_streams import ForeignGateway, pending, story
-from tests.support.servers import Server
-
-BORN, CLAIMED, ENDED = 1_700_000_000_000, 1_700_000_001_000, 1_700_000_002_000
+from tests.support.harness import Clock
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = BORN
-
-    def __call__(self) -> int:
-        return self.now
-
-
-@pytest.fixture
-def client(server: Server) -> redis.Redis:
-    return server.connect()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def broker(store: Store, clock: Clock) -> StreamsBroker:
-    return StreamsBroker(Binding(store, "jobs", "", clock, Profile(name="w1", lock_ms=30_000)))
-
-
-async def claimed(broker: StreamsBroker, clock: Clock, data: object = None, **options: object) -> Claim:
+@pytest.fixture(autouse=True)
+def clock(clock: Clock) -> Clock:
     clock.now = BORN
-    options_ = JobOptions(extra=options)
-    await broker.submit([Job(name="chat", data=data or {"text": "hi"}, queue="jobs", options=options_)])
-    clock.now = CLAIMED
-    (claim,) = (await broker.turn([], 1)).claims
-    return claim
-
-
-async def settle(broker: StreamsBroker, claim: Claim, outcome: Outcome) -> SettleError | None:
-    (verdict,) = (await broker.turn([Settlement(claim, outcome, ENDED)], 0)).verdicts
-    return verdict
+    return clock
 
 
 # -- claiming -----------------------------------------------------------------------------------------------
@@ -79,7 +43,7 @@ async def test_a_first_turn_on_an_empty_server_makes_the_group_and_rests(broker,
 
 
 async def test_a_claimed_job_is_running(broker, clock, client) -> None:
-    claim = await claimed(broker, clock)
+    claim = await claim_born(broker, clock)
     fields = client.hgetall(f"job:{claim.job.id}")
     assert (fields[b"status"], fields[b"updated_ts"]) == (b"running", b"%d" % CLAIMED)
     assert fields[b"created_ts"] == b"%d" % BORN
@@ -87,13 +51,13 @@ async def test_a_claimed_job_is_running(broker, clock, client) -> None:
 
 
 async def test_a_claimed_job_tells_that_it_runs(broker, clock, client) -> None:
-    claim = await claimed(broker, clock)
+    claim = await claim_born(broker, clock)
     _, event = client.xrange(f"job:{claim.job.id}:events")[-1]
     assert event == {b"type": b"running", b"ts": b"%d" % CLAIMED, b"step": b"worker.start", b"data": b"{}"}
 
 
 async def test_a_claim_carries_the_job(broker, clock) -> None:
-    claim = await claimed(broker, clock, {"big": 130775545883395173, "empty": []}, ttl_s=99)
+    claim = await claim_born(broker, clock, {"big": 130775545883395173, "empty": []}, ttl_s=99)
     job = claim.job
     assert (job.name, job.queue, job.state, job.worker) == ("chat", "jobs", JobState.ACTIVE, "w1")
     assert job.data == {"big": 130775545883395173, "empty": []}
@@ -143,7 +107,7 @@ async def test_a_payload_of_broken_bytes_is_kept_raw(broker, client) -> None:
     client.xadd("jobs:stream", {"job_id": job_id, "task": "chat", "payload": b"\xff\xfe"})
     (claim,) = (await broker.turn([], 1)).claims
     assert claim.job.data == {"_raw": "\\xff\\xfe"}
-    assert await settle(broker, claim, Completed()) is None
+    assert await settle_ended(broker, claim, Completed()) is None
 
 
 async def test_an_entry_that_names_only_the_job_takes_the_rest_from_its_hash(broker, client) -> None:
@@ -183,9 +147,9 @@ async def test_a_job_that_expired_in_the_queue_is_acknowledged_and_counted(broke
 async def test_a_job_that_expired_while_it_ran_is_never_made_again_in_part(
     broker, clock, client, outcome
 ) -> None:
-    claim = await claimed(broker, clock)
+    claim = await claim_born(broker, clock)
     client.delete(f"job:{claim.job.id}", f"job:{claim.job.id}:events")
-    assert type(await settle(broker, claim, outcome)) is JobMissing
+    assert type(await settle_ended(broker, claim, outcome)) is JobMissing
     assert not client.exists(f"job:{claim.job.id}", f"job:{claim.job.id}:events")
     assert pending(client) == []
     assert client.xlen("jobs:stream") == 0
@@ -223,10 +187,10 @@ async def test_a_job_that_is_over_is_not_run_again(broker, client, status) -> No
 
 @pytest.mark.parametrize("status", ["done", "error", "canceled"])
 async def test_an_end_that_someone_else_wrote_is_never_overwritten(broker, clock, client, status) -> None:
-    claim = await claimed(broker, clock)
+    claim = await claim_born(broker, clock)
     client.hset(f"job:{claim.job.id}", "status", status)
     before = client.hgetall(f"job:{claim.job.id}")
-    assert type(await settle(broker, claim, Completed(b"1"))) is NotActive
+    assert type(await settle_ended(broker, claim, Completed(b"1"))) is NotActive
     assert client.hgetall(f"job:{claim.job.id}") == before
     assert pending(client) == []
 

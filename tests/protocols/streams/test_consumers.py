@@ -2,63 +2,24 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 import redis
 
-from corral.core.job import Claim, Job
+from corral.core.job import Job
 from corral.core.outcome import Completed, Released, Settlement
 from corral.core.ports import Profile, Why
-from corral.errors import SettleError
 from corral.protocols.binding import Binding
-from corral.protocols.streams.broker import FORGET_WORKER_MS, StreamsBroker
+from corral.protocols.streams.broker import FORGET_WORKER_MS
 from corral.protocols.streams.reporter import StreamsReporter
-from corral.store.client import Store
+from tests.protocols.streams.steps import claim_new, settle
 from tests.support.foreign_client_streams import (
     ForeignGateway,
     make_old,
     now_ms,
     pending,
 )
-from tests.support.servers import Server
-
-MakeBroker = Callable[..., StreamsBroker]
-
-
-@pytest.fixture
-def client(server: Server) -> redis.Redis:
-    return server.connect()
-
-
-@pytest.fixture
-def make(store: Store) -> MakeBroker:
-    def make(name: str = "w1", clock: Callable[[], int] = now_ms, **profile: Any) -> StreamsBroker:
-        return StreamsBroker(Binding(store, "jobs", "", clock, Profile(name=name, **profile)))
-
-    return make
-
-
-async def a_claim(broker: StreamsBroker) -> Claim:
-    await broker.submit([Job(name="chat", data={"n": 1}, queue="jobs")])
-    (claim,) = (await broker.turn([], 1)).claims
-    return claim
-
-
-async def settle(broker: StreamsBroker, claim: Claim, outcome: Any = None) -> SettleError | None:
-    (verdict,) = (await broker.turn([Settlement(claim, outcome or Completed(b"1"), now_ms())], 0)).verdicts
-    return verdict
-
-
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 5) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if answer := await condition():
-            return answer
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come to pass")
-
+from tests.support.polling import until
 
 # -- consumers ----------------------------------------------------------------------------------------------
 
@@ -69,7 +30,7 @@ def consumers(client: redis.Redis) -> list[str]:
 
 async def test_a_broker_that_closes_leaves_no_consumer_behind(make, client) -> None:
     broker = make("w1")
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     await settle(broker, claim)
     assert consumers(client) == ["w1"]
     await broker.close()
@@ -80,7 +41,7 @@ async def test_a_broker_that_closes_leaves_no_consumer_behind(make, client) -> N
 
 async def test_a_broker_that_closes_with_work_in_hand_keeps_its_consumer(make, client) -> None:
     broker = make("w1", lock_ms=1)
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     await broker.close()
     assert pending(client) == [(claim.receipt.entry, "w1", 1)]
     await asyncio.sleep(0.01)
@@ -89,7 +50,7 @@ async def test_a_broker_that_closes_with_work_in_hand_keeps_its_consumer(make, c
 
 async def test_a_consumer_that_went_silent_is_forgotten_once_it_holds_nothing(make, client) -> None:
     dead = make("dead", lambda: now_ms() - FORGET_WORKER_MS - 1000)
-    claim = await a_claim(dead)
+    claim = await claim_new(dead)
     idle = make("idle", lambda: now_ms() - FORGET_WORKER_MS - 1000)
     await idle.turn([], 1)
     client.xgroup_createconsumer("jobs:stream", "workers", "stranger")
@@ -135,7 +96,7 @@ async def _is_blocked(client: redis.Redis, name: str) -> bool:
 
 async def test_a_job_that_came_between_turn_and_wait_is_not_missed(make, client) -> None:
     broker = make()
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     rest = (await broker.turn([Settlement(claim, Completed(), now_ms())], 1)).rest
     assert rest.why is Why.DRAINED
     ForeignGateway(client).create("chat", {})
@@ -145,7 +106,7 @@ async def test_a_job_that_came_between_turn_and_wait_is_not_missed(make, client)
 
 async def test_a_job_put_back_wakes_idle_workers(make, client) -> None:
     holder, idle = make("holder"), make("idle")
-    claim = await a_claim(holder)
+    claim = await claim_new(holder)
     waiting = asyncio.create_task(idle.wait((await idle.turn([], 1)).rest))
     await until(lambda: _is_blocked(client, "corral:streams:idle"))
     await settle(holder, claim, Released())

@@ -1,60 +1,26 @@
 """Who may end a job of the streams protocol."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-import redis
 
 from corral.core.job import Claim, Job
 from corral.core.outcome import Completed, Dead, Released, Settlement
-from corral.core.ports import Profile
-from corral.errors import LockMissing, LockStolen, RedisOutOfMemoryError, SettleError
-from corral.protocols.binding import Binding
-from corral.protocols.streams.broker import StreamsBroker
-from corral.store.client import Store
+from corral.errors import LockMissing, LockStolen, RedisOutOfMemoryError
+from tests.protocols.streams.steps import claim_new, settle
 from tests.support.foreign_client_streams import (
     make_old,
     now_ms,
     pending,
     story,
 )
-from tests.support.servers import Server
-
-MakeBroker = Callable[..., StreamsBroker]
-
-
-@pytest.fixture
-def client(server: Server) -> redis.Redis:
-    return server.connect()
-
-
-@pytest.fixture
-def make(store: Store) -> MakeBroker:
-    def make(name: str = "w1", clock: Callable[[], int] = now_ms, **profile: Any) -> StreamsBroker:
-        return StreamsBroker(Binding(store, "jobs", "", clock, Profile(name=name, **profile)))
-
-    return make
-
-
-async def a_claim(broker: StreamsBroker) -> Claim:
-    await broker.submit([Job(name="chat", data={"n": 1}, queue="jobs")])
-    (claim,) = (await broker.turn([], 1)).claims
-    return claim
-
-
-async def settle(broker: StreamsBroker, claim: Claim, outcome: Any = None) -> SettleError | None:
-    (verdict,) = (await broker.turn([Settlement(claim, outcome or Completed(b"1"), now_ms())], 0)).verdicts
-    return verdict
-
 
 # -- the receipt --------------------------------------------------------------------------------------------
 
 
 async def test_the_second_settlement_of_a_claim_is_refused(make, client) -> None:
     broker = make()
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     assert await settle(broker, claim) is None
     before = client.dump(f"job:{claim.job.id}")
     verdict = await settle(broker, claim, Dead("no"))
@@ -67,7 +33,7 @@ async def test_the_second_settlement_of_a_claim_is_refused(make, client) -> None
 @pytest.mark.parametrize("outcome", [Completed(b"1"), Dead("x"), Released()])
 async def test_a_claim_that_stands_twice_in_one_batch_is_settled_once(make, client, outcome) -> None:
     broker = make()
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     turn = await broker.turn([Settlement(claim, outcome, now_ms()) for _ in range(2)], 0)
     assert [type(verdict) for verdict in turn.verdicts] == [type(None), LockMissing]
     assert len(story(client, claim.job.id)) == 3
@@ -76,7 +42,7 @@ async def test_a_claim_that_stands_twice_in_one_batch_is_settled_once(make, clie
 
 async def test_a_settlement_after_a_stranger_took_the_entry_is_refused(make, client) -> None:
     broker = make()
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     client.xclaim("jobs:stream", "workers", "stranger", 0, [claim.receipt.entry])
     before = client.hgetall(f"job:{claim.job.id}")
     assert type(await settle(broker, claim)) is LockStolen
@@ -86,7 +52,7 @@ async def test_a_settlement_after_a_stranger_took_the_entry_is_refused(make, cli
 
 async def test_a_settlement_from_an_earlier_delivery_to_ourselves_is_refused(make, client) -> None:
     broker = make()
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     client.xclaim("jobs:stream", "workers", "w1", 0, [claim.receipt.entry])
     assert type(await settle(broker, claim)) is LockStolen
     assert pending(client) == [(claim.receipt.entry, "w1", 2)]
@@ -94,14 +60,14 @@ async def test_a_settlement_from_an_earlier_delivery_to_ourselves_is_refused(mak
 
 async def test_a_settlement_after_a_stranger_acknowledged_is_refused(make, client) -> None:
     broker = make()
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     client.xack("jobs:stream", "workers", claim.receipt.entry)
     assert type(await settle(broker, claim)) is LockMissing
 
 
 async def test_a_settlement_after_the_whole_server_was_emptied_is_refused(make, client) -> None:
     broker = make()
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     client.flushall()
     assert type(await settle(broker, claim)) is LockMissing
     assert client.keys() == []
@@ -109,7 +75,7 @@ async def test_a_settlement_after_the_whole_server_was_emptied_is_refused(make, 
 
 async def test_a_full_server_refuses_the_whole_turn_and_nothing_is_half_done(make, client) -> None:
     broker = make()
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     await broker.submit([Job(name="chat", data={}, queue="jobs")])
     client.config_set("maxmemory", "100kb")
     try:
@@ -134,7 +100,7 @@ async def test_a_full_server_refuses_the_whole_turn_and_nothing_is_half_done(mak
 
 async def test_renewing_starts_the_silence_anew_and_keeps_the_delivery_count(make, client) -> None:
     broker = make()
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     make_old(client, claim.receipt.entry)
     extension = await broker.extend([claim])
     assert (list(extension.lost), list(extension.cancelled)) == ([], [])
@@ -159,7 +125,7 @@ async def test_renewing_tells_which_claims_are_lost(make, client) -> None:
 
 
 async def test_another_broker_of_the_same_worker_can_renew(make, client) -> None:
-    claim = await a_claim(make("w1"))
+    claim = await claim_new(make("w1"))
     make_old(client, claim.receipt.entry)
     assert not (await make("w1").extend([claim])).lost
     assert (await make("w2").recover()).requeued == []
@@ -177,7 +143,7 @@ async def test_more_claims_than_a_call_takes_are_renewed_in_steps(make, client) 
 
 async def test_a_claim_whose_entry_was_trimmed_away_can_still_be_renewed_and_settled(make, client) -> None:
     broker = make(lock_ms=1)
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     client.xtrim("jobs:stream", maxlen=0, approximate=False)
     assert not (await broker.extend([claim])).lost
     await asyncio.sleep(0.01)

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-import redis
 
 from corral.core.job import Job, JobState
 from corral.core.outcome import Completed, Dead, Released, Settlement
@@ -24,12 +23,6 @@ from tests.support.foreign_client_streams import (
     pending,
     story,
 )
-from tests.support.servers import Server
-
-
-@pytest.fixture
-def client(server: Server) -> redis.Redis:
-    return server.connect()
 
 
 @pytest.fixture

@@ -5,11 +5,10 @@ import time
 from uuid import uuid4
 
 import pytest
-import redis
 
 from corral.core.event import EventKind
-from corral.core.job import Claim, Job, JobOptions, JobState
-from corral.core.outcome import Cancelled, Completed, Dead, Released, Settlement
+from corral.core.job import Job, JobOptions, JobState
+from corral.core.outcome import Cancelled, Completed, Dead, Released
 from corral.core.ports import Profile
 from corral.errors import (
     RedisError,
@@ -22,58 +21,9 @@ from corral.protocols.streams.inspector import StreamsInspector, streams_queues
 from corral.protocols.streams.operator import StreamsOperator
 from corral.protocols.streams.reporter import StreamsReporter
 from corral.store.client import Store
+from tests.protocols.streams.steps import claim_new, settlement, submit
 from tests.support.foreign_client_streams import ForeignGateway, make_old, now_ms, story
-from tests.support.servers import Server, start_valkey
-
-
-@pytest.fixture
-def client(server: Server) -> redis.Redis:
-    return server.connect()
-
-
-@pytest.fixture
-def binding(store: Store) -> Binding:
-    return Binding(store, "jobs", "", now_ms, Profile(name="w1"))
-
-
-@pytest.fixture
-def broker(binding: Binding) -> StreamsBroker:
-    return StreamsBroker(binding)
-
-
-@pytest.fixture
-def reporter(binding: Binding) -> StreamsReporter:
-    return StreamsReporter(binding)
-
-
-@pytest.fixture
-def operator(binding: Binding) -> StreamsOperator:
-    return StreamsOperator(binding)
-
-
-@pytest.fixture
-def inspector(binding: Binding) -> StreamsInspector:
-    return StreamsInspector(binding)
-
-
-@pytest.fixture
-def events(binding: Binding) -> StreamsEventLog:
-    return StreamsEventLog(binding)
-
-
-async def submit(broker: StreamsBroker, count: int = 1) -> list[str]:
-    return await broker.submit([Job(name="chat", data={"n": n}, queue="jobs") for n in range(count)])
-
-
-async def a_claim(broker: StreamsBroker) -> Claim:
-    await submit(broker)
-    (claim,) = (await broker.turn([], 1)).claims
-    return claim
-
-
-def ended(claim: Claim, outcome: object = None) -> Settlement:
-    return Settlement(claim, outcome or Completed(b"1"), now_ms())  # type: ignore[arg-type]
-
+from tests.support.servers import start_valkey
 
 # -- reading ------------------------------------------------------------------------------------------------
 
@@ -95,7 +45,7 @@ async def test_a_job_is_read_with_its_state_progress_and_end(broker, reporter, i
     running = await inspector.job(job_id)
     assert (running.state, running.progress, running.finished_at) == (JobState.ACTIVE, {"percent": 60}, None)
     assert running.started_at >= running.created_at > 0
-    await broker.turn([ended(claim, Dead("broken", "Traceback …"))], 0)
+    await broker.turn([settlement(claim, Dead("broken", "Traceback …"))], 0)
     dead = await inspector.job(job_id)
     assert (dead.state, dead.reason, dead.trace, dead.result) == (
         JobState.DEAD,
@@ -137,7 +87,7 @@ async def test_a_hash_of_nonsense_can_still_be_read(inspector, client) -> None:
 async def test_jobs_are_listed_by_state(broker, operator, inspector) -> None:
     ids = await submit(broker, 8)
     claims = (await broker.turn([], 4)).claims
-    await broker.turn([ended(claims[0]), ended(claims[1]), ended(claims[2], Dead("x"))], 0)
+    await broker.turn([settlement(claims[0]), settlement(claims[1]), settlement(claims[2], Dead("x"))], 0)
     await operator.cancel([ids[7]])
 
     async def listed(state: JobState, *window: int) -> list[str]:
@@ -173,7 +123,7 @@ async def test_what_was_queued_before_any_worker_came_is_counted(inspector, clie
 
 
 async def test_workers_are_listed_ours_and_strangers(broker, inspector, client) -> None:
-    await a_claim(broker)
+    await claim_new(broker)
     client.xgroup_createconsumer("jobs:stream", "workers", "theirs")
     found = {worker.name: worker for worker in await inspector.workers()}
     assert set(found) == {"w1", "theirs"}
@@ -204,13 +154,13 @@ async def test_the_shared_log_tells_a_jobs_life_in_the_words_of_the_house(
 ) -> None:
     (job_id,) = await submit(broker)
     (claim,) = (await broker.turn([], 1)).claims
-    await broker.turn([ended(claim, Released())], 0)
+    await broker.turn([settlement(claim, Released())], 0)
     (claim,) = (await broker.turn([], 1)).claims
     make_old(client, claim.receipt.entry)
     await broker.recover()
     (claim,) = (await broker.turn([], 1)).claims
     await reporter.emit(claim, "token", {"t": 1})
-    await broker.turn([ended(claim, Completed(b'{"ok":true}'))], 0)
+    await broker.turn([settlement(claim, Completed(b'{"ok":true}'))], 0)
     told = await events.range()
     assert [event.kind for event in told] == [
         EventKind.ADDED, EventKind.ACTIVE, EventKind.WAITING, EventKind.ACTIVE, EventKind.STALLED,
@@ -239,7 +189,7 @@ async def test_the_shared_log_is_read_in_pages_and_says_how_far_it_reaches(broke
 
 
 async def test_a_jobs_own_stream_is_read_from_where_one_left_off(broker, reporter, events) -> None:
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     seen = await events.job_events(claim.job.id)
     await reporter.progress(claim, 1)
     more = await events.job_events(claim.job.id, seen[-1].id)
@@ -257,10 +207,10 @@ async def test_the_shared_log_can_be_tailed(broker, events) -> None:
 
 
 async def test_a_shared_log_of_the_wrong_type_does_not_keep_a_job_from_its_end(broker, client) -> None:
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     client.delete("jobs:events")
     client.set("jobs:events", "in the way")
-    assert (await broker.turn([ended(claim)], 0)).verdicts == [None]
+    assert (await broker.turn([settlement(claim)], 0)).verdicts == [None]
     assert story(client, claim.job.id) == ["queued", "running", "done"]
 
 
@@ -275,9 +225,9 @@ async def test_a_namespace_keeps_two_houses_apart(store, client) -> None:
     await reporter.progress(claim, 1)
     assert not (await broker.extend([claim])).lost
     assert (await StreamsInspector(shop).counts())[JobState.ACTIVE] == 1
-    await broker.turn([ended(claim, Released())], 0)
+    await broker.turn([settlement(claim, Released())], 0)
     (claim,) = (await broker.turn([], 1)).claims
-    await broker.turn([ended(claim)], 0)
+    await broker.turn([settlement(claim)], 0)
     assert (await StreamsInspector(shop).job(job_id)).state is JobState.COMPLETED
     assert len(await StreamsEventLog(shop).range()) == 6
     assert await StreamsOperator(shop).remove([job_id]) == [job_id]
@@ -314,7 +264,9 @@ async def test_in_a_cluster_a_hash_tag_keeps_every_verb_in_one_slot() -> None:
         await reporter.beat()
         assert not (await broker.extend([done, back])).lost
         assert await operator.cancel([cancelled.job.id]) == [ids[2]]
-        turn = await broker.turn([ended(done), ended(back, Released()), ended(cancelled, Cancelled())], 2)
+        turn = await broker.turn(
+            [settlement(done), settlement(back, Released()), settlement(cancelled, Cancelled())], 2
+        )
         assert turn.verdicts == [None, None, None]
         assert [claim.job.id for claim in turn.claims] == [ids[3], ids[1]]
         assert [claim.job.id for claim in (await broker.recover(turn.claims[0].receipt)).claims] == [ids[3]]

@@ -5,15 +5,13 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-import redis
 
-from corral.core.job import Claim, Job
-from corral.core.outcome import Completed, Settlement
 from corral.core.ports import Profile
 from corral.errors import LockMissing, RedisConnectionError
 from corral.protocols.binding import Binding
 from corral.protocols.streams.broker import StreamsBroker
 from corral.store.client import Store
+from tests.protocols.streams.steps import settlement, submit
 from tests.support.foreign_client_streams import ForeignWorker, now_ms, pending, story
 from tests.support.servers import Server
 
@@ -79,11 +77,6 @@ class Wire:
 
 
 @pytest.fixture
-def client(server: Server) -> redis.Redis:
-    return server.connect()
-
-
-@pytest.fixture
 async def wire(server: Server) -> AsyncIterator[Wire]:
     wire = Wire(server.port)
     yield wire
@@ -101,14 +94,6 @@ async def broker(wire: Wire) -> AsyncIterator[StreamsBroker]:
     await store.close()
 
 
-async def submit(broker: StreamsBroker, count: int) -> list[str]:
-    return await broker.submit([Job(name="chat", data={"n": n}, queue="jobs") for n in range(count)])
-
-
-def ending(claim: Claim) -> Settlement:
-    return Settlement(claim, Completed(b"1"), now_ms())
-
-
 async def test_what_a_lost_trip_claimed_is_adopted_at_once(broker, wire, client) -> None:
     ids = await submit(broker, 3)
     (held,) = (await broker.turn([], 1)).claims
@@ -122,7 +107,7 @@ async def test_what_a_lost_trip_claimed_is_adopted_at_once(broker, wire, client)
     assert broker.unanswered is None
     assert [claim.job.id for claim in recovery.claims] == ids[1:]
     assert [claim.job.data for claim in recovery.claims] == [{"n": 1}, {"n": 2}]
-    turn = await broker.turn([ending(claim) for claim in (held, *recovery.claims)], 0)
+    turn = await broker.turn([settlement(claim) for claim in (held, *recovery.claims)], 0)
     assert turn.verdicts == [None, None, None]
     assert all(story(client, job_id) == ["queued", "running", "done"] for job_id in ids)
 
@@ -145,10 +130,10 @@ async def test_settlements_of_a_lost_trip_are_answered_as_done_when_sent_again(b
     (claim,) = (await broker.turn([], 1)).claims
     wire.swallows_answers = True
     with pytest.raises(RedisConnectionError):
-        await broker.turn([ending(claim)], 0)
+        await broker.turn([settlement(claim)], 0)
     wire.swallows_answers = False
     assert broker.unanswered is None
-    (verdict,) = (await broker.turn([ending(claim)], 0)).verdicts
+    (verdict,) = (await broker.turn([settlement(claim)], 0)).verdicts
     assert type(verdict) is LockMissing
     assert story(client, job_id) == ["queued", "running", "done"]
 
@@ -211,7 +196,7 @@ async def test_one_claim_can_be_asked_for_by_its_receipt(broker) -> None:
     recovery = await broker.recover(one.receipt)
     assert [claim.receipt for claim in recovery.claims] == [one.receipt]
     assert recovery.claims[0].job.data == one.job.data
-    await broker.turn([ending(one)], 0)
+    await broker.turn([settlement(one)], 0)
     assert list((await broker.recover(one.receipt)).claims) == []
 
 

@@ -23,14 +23,8 @@ from corral.protocols.streams import TASKS
 from corral.protocols.streams.broker import StreamsBroker
 from corral.store.client import Store
 from tests.support.foreign_client_streams import ForeignGateway
-from tests.support.servers import Server
 
 NOW = 1_700_000_000_123
-
-
-@pytest.fixture
-def client(server: Server) -> redis.Redis:
-    return server.connect()
 
 
 def broker_at(store: Store, namespace: str = "", **extra: object) -> StreamsBroker:

@@ -22,7 +22,6 @@ from tests.support.foreign_client_streams import (
     pending,
     story,
 )
-from tests.support.servers import Server
 
 
 class Walk:
@@ -124,11 +123,6 @@ class Walk:
             await self.end(self.brokers[0], list(turn.claims), Completed())
             if not turn.claims and turn.rest.why is Why.DRAINED and not pending(self.client):
                 return
-
-
-@pytest.fixture
-def client(server: Server) -> redis.Redis:
-    return server.connect()
 
 
 @pytest.mark.parametrize("seed", range(12))

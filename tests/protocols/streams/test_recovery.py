@@ -1,71 +1,29 @@
 """What becomes of the jobs of a streams worker that falls silent."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import redis
 
-from corral.core.job import Claim, Job
-from corral.core.outcome import Completed, Released, Settlement
-from corral.core.ports import Profile
-from corral.errors import LockMissing, SettleError
-from corral.protocols.binding import Binding
+from corral.core.job import Job
+from corral.core.outcome import Completed, Released
+from corral.errors import LockMissing
 from corral.protocols.streams.broker import RECOVER_ROWS, StreamsBroker
-from corral.store.client import Store
+from tests.protocols.streams.steps import claim_new, settle
 from tests.support.foreign_client_streams import (
     ForeignGateway,
     ForeignWorker,
     make_old,
-    now_ms,
     pending,
     story,
 )
-from tests.support.servers import Server
-
-MakeBroker = Callable[..., StreamsBroker]
-
-
-@pytest.fixture
-def client(server: Server) -> redis.Redis:
-    return server.connect()
-
-
-@pytest.fixture
-def make(store: Store) -> MakeBroker:
-    def make(name: str = "w1", clock: Callable[[], int] = now_ms, **profile: Any) -> StreamsBroker:
-        return StreamsBroker(Binding(store, "jobs", "", clock, Profile(name=name, **profile)))
-
-    return make
-
-
-async def a_claim(broker: StreamsBroker) -> Claim:
-    await broker.submit([Job(name="chat", data={"n": 1}, queue="jobs")])
-    (claim,) = (await broker.turn([], 1)).claims
-    return claim
-
-
-async def settle(broker: StreamsBroker, claim: Claim, outcome: Any = None) -> SettleError | None:
-    (verdict,) = (await broker.turn([Settlement(claim, outcome or Completed(b"1"), now_ms())], 0)).verdicts
-    return verdict
-
-
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 5) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if answer := await condition():
-            return answer
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come to pass")
-
+from tests.support.polling import until
 
 # -- silence ------------------------------------------------------------------------------------------------
 
 
 async def test_a_silent_workers_job_goes_back_to_the_queue(make, client) -> None:
-    claim = await a_claim(make("dead", lock_ms=20))
+    claim = await claim_new(make("dead", lock_ms=20))
     other = make("alive", lock_ms=30_000)
     recovery = await until(lambda: _recovered(other))
     assert (recovery.requeued, recovery.ended) == ([claim.job.id], [])
@@ -84,7 +42,7 @@ async def _recovered(broker: StreamsBroker) -> Any:
 
 async def test_the_late_settlement_of_a_silent_worker_is_refused(make, client) -> None:
     late, other = make("late"), make("other")
-    claim = await a_claim(late)
+    claim = await claim_new(late)
     make_old(client, claim.receipt.entry)
     await other.recover()
     assert type(await settle(late, claim)) is LockMissing
@@ -97,7 +55,7 @@ async def test_the_late_settlement_of_a_silent_worker_is_refused(make, client) -
 
 
 async def test_each_workers_own_lock_counts_not_that_of_whoever_looks(make, client) -> None:
-    claim = await a_claim(make("patient", lock_ms=3_600_000))
+    claim = await claim_new(make("patient", lock_ms=3_600_000))
     make_old(client, claim.receipt.entry, 60_000)
     assert (await make("hasty", lock_ms=10).recover()).requeued == []
     make_old(client, claim.receipt.entry, 3_600_000)
@@ -200,7 +158,7 @@ async def test_what_a_worker_finished_but_did_not_acknowledge_is_only_acknowledg
 
 async def test_an_expired_job_of_a_silent_worker_is_only_acknowledged(make, client) -> None:
     broker = make()
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     client.delete(f"job:{claim.job.id}", f"job:{claim.job.id}:events")
     make_old(client, claim.receipt.entry)
     recovery = await broker.recover()
@@ -250,6 +208,6 @@ async def test_silent_strangers_do_not_hide_what_lies_behind_them(make, client) 
         gateway.create("chat", {})
     gateway.client.execute()
     ForeignWorker(client).take(1200)
-    claim = await a_claim(make("dead", lock_ms=1))
+    claim = await claim_new(make("dead", lock_ms=1))
     await asyncio.sleep(0.01)
     assert (await make("alive").recover()).requeued == [claim.job.id]

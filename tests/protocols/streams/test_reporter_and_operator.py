@@ -4,12 +4,9 @@ import json
 from uuid import uuid4
 
 import pytest
-import redis
 
 from corral.core.event import EventKind
-from corral.core.job import Claim, Job
-from corral.core.outcome import Cancelled, Completed, Dead, Released, Settlement
-from corral.core.ports import Profile
+from corral.core.outcome import Cancelled, Completed, Dead, Released
 from corral.errors import (
     InvalidOptions,
     InvalidPayload,
@@ -20,71 +17,14 @@ from corral.errors import (
     NotActive,
     Unsupported,
 )
-from corral.protocols.binding import Binding
-from corral.protocols.streams.broker import StreamsBroker
-from corral.protocols.streams.events import StreamsEventLog
-from corral.protocols.streams.inspector import StreamsInspector
-from corral.protocols.streams.operator import StreamsOperator
-from corral.protocols.streams.reporter import StreamsReporter
-from corral.store.client import Store
-from tests.support.foreign_client_streams import ForeignGateway, make_old, now_ms, pending, story
-from tests.support.servers import Server
-
-
-@pytest.fixture
-def client(server: Server) -> redis.Redis:
-    return server.connect()
-
-
-@pytest.fixture
-def binding(store: Store) -> Binding:
-    return Binding(store, "jobs", "", now_ms, Profile(name="w1"))
-
-
-@pytest.fixture
-def broker(binding: Binding) -> StreamsBroker:
-    return StreamsBroker(binding)
-
-
-@pytest.fixture
-def reporter(binding: Binding) -> StreamsReporter:
-    return StreamsReporter(binding)
-
-
-@pytest.fixture
-def operator(binding: Binding) -> StreamsOperator:
-    return StreamsOperator(binding)
-
-
-@pytest.fixture
-def inspector(binding: Binding) -> StreamsInspector:
-    return StreamsInspector(binding)
-
-
-@pytest.fixture
-def events(binding: Binding) -> StreamsEventLog:
-    return StreamsEventLog(binding)
-
-
-async def submit(broker: StreamsBroker, count: int = 1) -> list[str]:
-    return await broker.submit([Job(name="chat", data={"n": n}, queue="jobs") for n in range(count)])
-
-
-async def a_claim(broker: StreamsBroker) -> Claim:
-    await submit(broker)
-    (claim,) = (await broker.turn([], 1)).claims
-    return claim
-
-
-def ended(claim: Claim, outcome: object = None) -> Settlement:
-    return Settlement(claim, outcome or Completed(b"1"), now_ms())  # type: ignore[arg-type]
-
+from tests.protocols.streams.steps import claim_new, settlement, submit
+from tests.support.foreign_client_streams import ForeignGateway, make_old, pending, story
 
 # -- a handler's own words ----------------------------------------------------------------------------------
 
 
 async def test_progress_is_an_event_with_the_value_as_json(broker, reporter, client) -> None:
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     await reporter.progress(claim, {"percent": 25, "note": "half a scene"})
     _, event = client.xrange(f"job:{claim.job.id}:events")[-1]
     assert (event[b"type"], event[b"step"]) == (b"progress", b"worker.progress")
@@ -93,7 +33,7 @@ async def test_progress_is_an_event_with_the_value_as_json(broker, reporter, cli
 
 
 async def test_a_handlers_own_event_carries_its_step_and_data(broker, reporter, client) -> None:
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     await reporter.emit(claim, "token", {"text": "Hel"})
     await reporter.emit(claim, "done", None)
     told = [fields for _, fields in client.xrange(f"job:{claim.job.id}:events")][-2:]
@@ -104,17 +44,17 @@ async def test_a_handlers_own_event_carries_its_step_and_data(broker, reporter, 
 
 
 async def test_no_word_of_a_handler_ends_a_readers_tail(broker, reporter, client) -> None:
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     for step in ("done", "error", "canceled"):
         await reporter.emit(claim, step, {"type": step})
-    await broker.turn([ended(claim)], 0)
+    await broker.turn([settlement(claim)], 0)
     assert [event["type"] for event in ForeignGateway(client).tail(claim.job.id)][-4:] == ["event"] * 3 + [
         "done"
     ]
 
 
 async def test_log_lines_are_events_and_can_be_read_back(broker, reporter, inspector, client) -> None:
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     for n in range(5):
         assert await reporter.log(claim, f"line {n} \ud800") == 0
         await reporter.progress(claim, n)
@@ -126,7 +66,7 @@ async def test_log_lines_are_events_and_can_be_read_back(broker, reporter, inspe
 async def test_a_handlers_words_refresh_the_lifetimes_and_reach_the_shared_log(
     broker, reporter, events, client
 ) -> None:
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     for key in (f"job:{claim.job.id}", f"job:{claim.job.id}:events"):
         client.expire(key, 10)
     await reporter.progress(claim, 50)
@@ -145,7 +85,7 @@ async def test_a_handlers_words_refresh_the_lifetimes_and_reach_the_shared_log(
 async def test_a_handlers_words_are_refused_once_its_claim_is_not_held(broker, reporter, client) -> None:
     await submit(broker, 4)
     settled, stolen, expired, finished = (await broker.turn([], 4)).claims
-    await broker.turn([ended(settled)], 0)
+    await broker.turn([settlement(settled)], 0)
     client.xclaim("jobs:stream", "workers", "w2", 0, [stolen.receipt.entry])
     client.delete(f"job:{expired.job.id}", f"job:{expired.job.id}:events")
     client.hset(f"job:{finished.job.id}", "status", "done")
@@ -159,7 +99,7 @@ async def test_a_handlers_words_are_refused_once_its_claim_is_not_held(broker, r
 
 
 async def test_what_json_cannot_carry_is_refused(broker, reporter, client) -> None:
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     with pytest.raises(InvalidPayload, match="progress"):
         await reporter.progress(claim, float("nan"))
     with pytest.raises(InvalidPayload, match="data"):
@@ -190,14 +130,14 @@ async def test_a_waiting_job_that_is_cancelled_ends_and_its_entry_is_passed_over
 async def test_a_running_job_that_is_cancelled_ends_at_once_and_its_handler_is_told(
     broker, reporter, operator, client
 ) -> None:
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     assert await operator.cancel([claim.job.id]) == [claim.job.id]
     assert client.hget(f"job:{claim.job.id}", "status") == b"canceled"
     extension = await broker.extend([claim])
     assert (list(extension.lost), list(extension.cancelled)) == ([], [claim])
     with pytest.raises(JobCancelled, match=claim.job.id):
         await reporter.progress(claim, 50)
-    assert (await broker.turn([ended(claim, Cancelled())], 0)).verdicts == [None]
+    assert (await broker.turn([settlement(claim, Cancelled())], 0)).verdicts == [None]
     assert story(client, claim.job.id) == ["queued", "running", "canceled"]
     assert pending(client) == []
     assert client.xlen("jobs:stream") == 0
@@ -207,9 +147,9 @@ async def test_a_running_job_that_is_cancelled_ends_at_once_and_its_handler_is_t
 async def test_a_cancelled_job_stays_cancelled_however_its_handler_ended(
     broker, operator, client, outcome
 ) -> None:
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     await operator.cancel([claim.job.id])
-    (verdict,) = (await broker.turn([ended(claim, outcome)], 0)).verdicts
+    (verdict,) = (await broker.turn([settlement(claim, outcome)], 0)).verdicts
     assert type(verdict) is NotActive
     assert client.hget(f"job:{claim.job.id}", "status") == b"canceled"
     assert client.hget(f"job:{claim.job.id}", "result") == b""
@@ -219,7 +159,7 @@ async def test_a_cancelled_job_stays_cancelled_however_its_handler_ended(
 
 
 async def test_a_cancelled_job_of_a_dead_worker_does_not_come_back(broker, operator, client) -> None:
-    claim = await a_claim(broker)
+    claim = await claim_new(broker)
     await operator.cancel([claim.job.id])
     make_old(client, claim.receipt.entry)
     assert (await broker.recover()).requeued == []
@@ -227,8 +167,8 @@ async def test_a_cancelled_job_of_a_dead_worker_does_not_come_back(broker, opera
 
 
 async def test_what_is_over_or_unknown_cannot_be_cancelled(broker, operator, client) -> None:
-    claim = await a_claim(broker)
-    await broker.turn([ended(claim)], 0)
+    claim = await claim_new(broker)
+    await broker.turn([settlement(claim)], 0)
     before = client.dump(f"job:{claim.job.id}")
     nobody = str(uuid4())
     assert await operator.cancel([claim.job.id, nobody, claim.job.id]) == []
@@ -246,7 +186,7 @@ async def test_removing_deletes_ended_and_waiting_jobs_but_no_running_one(
 ) -> None:
     done, running, waiting = await submit(broker, 3)
     (claim,) = (await broker.turn([], 1)).claims
-    await broker.turn([ended(claim)], 1)
+    await broker.turn([settlement(claim)], 1)
     assert await operator.remove([done, running, waiting, "nobody"]) == [done, waiting]
     assert client.keys(f"job:{done}*") == client.keys(f"job:{waiting}*") == []
     assert await inspector.job(running) is not None

@@ -3,15 +3,13 @@
 import json
 
 import pytest
-import redis
 
-from corral.core.job import Claim, Job, JobOptions
+from corral.core.job import Job, JobOptions
 from corral.core.outcome import (
     AlreadyMoved,
     Cancelled,
     Completed,
     Dead,
-    Outcome,
     Postponed,
     Released,
     Retry,
@@ -20,60 +18,24 @@ from corral.core.outcome import (
     WaitingChildren,
     decide,
 )
-from corral.core.ports import Profile
-from corral.errors import JobMissing, LockMissing, SettleError, Transient
-from corral.protocols.binding import Binding
-from corral.protocols.streams.broker import StreamsBroker
-from corral.store.client import Store
+from corral.errors import JobMissing, LockMissing, Transient
+from tests.protocols.streams.steps import BORN, ENDED, claim_born, settle_ended
 from tests.support.foreign_client_streams import ForeignGateway, pending, story
-from tests.support.servers import Server
-
-BORN, CLAIMED, ENDED = 1_700_000_000_000, 1_700_000_001_000, 1_700_000_002_000
+from tests.support.harness import Clock
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = BORN
-
-    def __call__(self) -> int:
-        return self.now
-
-
-@pytest.fixture
-def client(server: Server) -> redis.Redis:
-    return server.connect()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def broker(store: Store, clock: Clock) -> StreamsBroker:
-    return StreamsBroker(Binding(store, "jobs", "", clock, Profile(name="w1", lock_ms=30_000)))
-
-
-async def claimed(broker: StreamsBroker, clock: Clock, data: object = None, **options: object) -> Claim:
+@pytest.fixture(autouse=True)
+def clock(clock: Clock) -> Clock:
     clock.now = BORN
-    options_ = JobOptions(extra=options)
-    await broker.submit([Job(name="chat", data=data or {"text": "hi"}, queue="jobs", options=options_)])
-    clock.now = CLAIMED
-    (claim,) = (await broker.turn([], 1)).claims
-    return claim
-
-
-async def settle(broker: StreamsBroker, claim: Claim, outcome: Outcome) -> SettleError | None:
-    (verdict,) = (await broker.turn([Settlement(claim, outcome, ENDED)], 0)).verdicts
-    return verdict
+    return clock
 
 
 # -- settling -----------------------------------------------------------------------------------------------
 
 
 async def test_a_completed_job_is_done_with_its_result(broker, clock, client) -> None:
-    claim = await claimed(broker, clock)
-    assert await settle(broker, claim, Completed(b'{"answer":130775545883395173,"none":[]}')) is None
+    claim = await claim_born(broker, clock)
+    assert await settle_ended(broker, claim, Completed(b'{"answer":130775545883395173,"none":[]}')) is None
     fields = client.hgetall(f"job:{claim.job.id}")
     assert (fields[b"status"], fields[b"updated_ts"]) == (b"done", b"%d" % ENDED)
     assert fields[b"result"] == b'{"answer":130775545883395173,"none":[]}'
@@ -82,16 +44,16 @@ async def test_a_completed_job_is_done_with_its_result(broker, clock, client) ->
 
 
 async def test_a_completed_job_tells_its_end(broker, clock, client) -> None:
-    claim = await claimed(broker, clock)
-    await settle(broker, claim, Completed(b"42"))
+    claim = await claim_born(broker, clock)
+    await settle_ended(broker, claim, Completed(b"42"))
     assert story(client, claim.job.id) == ["queued", "running", "done"]
     _, event = client.xrange(f"job:{claim.job.id}:events")[-1]
     assert (event[b"ts"], event[b"data"]) == (b"%d" % ENDED, b'{"result":42}')
 
 
 async def test_a_failed_job_ends_with_its_error(broker, clock, client) -> None:
-    claim = await claimed(broker, clock)
-    assert await settle(broker, claim, Dead("no such file \ud800", "Traceback …")) is None
+    claim = await claim_born(broker, clock)
+    assert await settle_ended(broker, claim, Dead("no such file \ud800", "Traceback …")) is None
     job = ForeignGateway(client).read(claim.job.id)
     assert (job["status"], job["result"]) == ("error", None)
     assert job["error"] == {"message": "no such file ?", "trace": "Traceback …"}
@@ -100,17 +62,17 @@ async def test_a_failed_job_ends_with_its_error(broker, clock, client) -> None:
 
 
 async def test_a_failure_is_final_even_where_it_looks_passing(broker, clock, client) -> None:
-    claim = await claimed(broker, clock)
+    claim = await claim_born(broker, clock)
     outcome = decide(claim.job, Transient("again, please"), "", RetryPolicy())
     assert outcome == Dead("again, please")
-    assert await settle(broker, claim, Retry(10, "again, please")) is None
+    assert await settle_ended(broker, claim, Retry(10, "again, please")) is None
     assert client.hget(f"job:{claim.job.id}", "status") == b"error"
     assert client.xlen("jobs:stream") == 0
 
 
 async def test_a_cancelled_job_ends_as_canceled(broker, clock, client) -> None:
-    claim = await claimed(broker, clock)
-    assert await settle(broker, claim, Cancelled("stop")) is None
+    claim = await claim_born(broker, clock)
+    assert await settle_ended(broker, claim, Cancelled("stop")) is None
     assert client.hget(f"job:{claim.job.id}", "status") == b"canceled"
     assert story(client, claim.job.id)[-1] == "canceled"
 
@@ -121,23 +83,23 @@ async def test_a_cancelled_job_ends_as_canceled(broker, clock, client) -> None:
 async def test_an_ending_the_contract_has_not_ends_with_a_clear_error(
     broker, clock, client, outcome, said
 ) -> None:
-    claim = await claimed(broker, clock)
-    assert await settle(broker, claim, outcome) is None
+    claim = await claim_born(broker, clock)
+    assert await settle_ended(broker, claim, outcome) is None
     job = ForeignGateway(client).read(claim.job.id)
     assert job["status"] == "error"
     assert said in job["error"]["message"]
 
 
 async def test_what_a_handler_has_moved_itself_is_not_touched(broker, clock, client) -> None:
-    claim = await claimed(broker, clock)
-    assert await settle(broker, claim, AlreadyMoved()) is None
+    claim = await claim_born(broker, clock)
+    assert await settle_ended(broker, claim, AlreadyMoved()) is None
     assert client.hget(f"job:{claim.job.id}", "status") == b"running"
 
 
 @pytest.mark.parametrize("outcome", [Completed(b"1"), Dead("x"), Cancelled()])
 async def test_a_settled_entry_is_acknowledged_and_deleted(broker, clock, client, outcome) -> None:
-    claim = await claimed(broker, clock)
-    await settle(broker, claim, outcome)
+    claim = await claim_born(broker, clock)
+    await settle_ended(broker, claim, outcome)
     assert pending(client) == []
     assert client.xlen("jobs:stream") == 0
 
@@ -161,7 +123,7 @@ async def test_lifetimes_are_refreshed_by_every_step(broker, clock, client) -> N
     await broker.extend([claim])
     assert lifetimes()
     shorten()
-    await settle(broker, claim, Completed())
+    await settle_ended(broker, claim, Completed())
     assert lifetimes()
 
 
@@ -171,7 +133,7 @@ async def test_a_lifetime_that_makes_no_sense_becomes_the_default(broker, client
     client.hset(f"job:{job_id}", "ttl_s", written)
     (claim,) = (await broker.turn([], 1)).claims
     assert 3598 <= client.ttl(f"job:{job_id}") <= 3600
-    assert await settle(broker, claim, Completed()) is None
+    assert await settle_ended(broker, claim, Completed()) is None
 
 
 async def test_a_batch_gets_a_verdict_for_each(broker, clock, client) -> None:
@@ -200,7 +162,7 @@ async def test_one_job_of_broken_keys_does_not_touch_its_neighbours(broker, clie
 
 
 async def test_a_turn_settles_and_claims_in_one_trip(broker, clock, client) -> None:
-    claim = await claimed(broker, clock)
+    claim = await claim_born(broker, clock)
     (next_id,) = await broker.submit([Job(name="chat", data={}, queue="jobs")])
     calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
     turn = await broker.turn([Settlement(claim, Completed(), ENDED)], 1)
@@ -224,8 +186,8 @@ async def test_a_large_batch_of_large_results_is_settled_whole(broker, client) -
 
 
 async def test_a_job_given_back_is_queued_again_and_spends_nothing(broker, clock, client) -> None:
-    claim = await claimed(broker, clock)
-    assert await settle(broker, claim, Released()) is None
+    claim = await claim_born(broker, clock)
+    assert await settle_ended(broker, claim, Released()) is None
     assert client.hget(f"job:{claim.job.id}", "status") == b"queued"
     assert story(client, claim.job.id) == ["queued", "running", "queued"]
     assert pending(client) == []
@@ -242,14 +204,14 @@ async def test_a_job_given_back_keeps_fields_we_do_not_know(broker, client) -> N
     client.xtrim("jobs:stream", maxlen=0, approximate=False)
     client.xadd("jobs:stream", {"job_id": job_id, "task": "chat", "payload": "{}", "trace_id": "7"})
     (claim,) = (await broker.turn([], 1)).claims
-    await settle(broker, claim, Released())
+    await settle_ended(broker, claim, Released())
     ((_, fields),) = client.xrange("jobs:stream")
     assert fields[b"trace_id"] == b"7"
 
 
 async def test_a_job_given_back_after_its_entry_was_trimmed_away_is_rebuilt(broker, clock, client) -> None:
-    claim = await claimed(broker, clock, {"n": 7})
+    claim = await claim_born(broker, clock, {"n": 7})
     client.xtrim("jobs:stream", maxlen=0, approximate=False)
-    assert await settle(broker, claim, Released()) is None
+    assert await settle_ended(broker, claim, Released()) is None
     (again,) = (await broker.turn([], 1)).claims
     assert (again.job.id, again.job.name, again.job.data) == (claim.job.id, "chat", {"n": 7})

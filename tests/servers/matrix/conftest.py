@@ -6,8 +6,9 @@ import pytest
 
 from corral.protocols import PROTOCOLS
 from corral.store.client import Store
-from tests.contract.conftest import QueueHarness
+from tests.contract.conftest import ContractHarness
 from tests.servers.matrix.kinds import HERE, Kind, Served
+from tests.support.harness import QueueHarness
 
 
 def _named(kind: Kind) -> object:
@@ -39,9 +40,9 @@ def server(served: Served) -> Served:
 async def harness(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[QueueHarness]:
     """In place of the contract suite's own."""
     store = Store(served.url)
-    harness = QueueHarness(PROTOCOLS[request.param], store, served.namespaces.get(request.param))
-    if served.queue and request.param == "bullmq":
-        harness.queue = served.queue
+    queue = served.queue if request.param == "bullmq" else None
+    namespace = served.namespaces.get(request.param)
+    harness = ContractHarness(request.param, store, queue=queue, namespace=namespace)
     yield harness
     await harness.close()
     await store.close()
