@@ -15,7 +15,7 @@ async def submit(broker: Broker, count: int = 1) -> list[str]:
 
 async def claim_new(broker: Broker) -> Claim:
     """Submit one job and claim it."""
-    await submit(broker)
+    await broker.submit([Job(name="chat", data={"n": 1}, queue="jobs")])
     [claim] = (await broker.turn([], 1)).claims
     return claim
 

@@ -48,11 +48,11 @@ async def test_a_broker_that_closes_with_work_in_hand_keeps_its_consumer(make, c
     assert (await make("w2").recover()).requeued == [claim.job.id]
 
 
-async def test_a_consumer_that_went_silent_is_forgotten_once_it_holds_nothing(make, client) -> None:
-    dead = make("dead", lambda: now_ms() - FORGET_WORKER_MS - 1000)
-    claim = await claim_new(dead)
-    idle = make("idle", lambda: now_ms() - FORGET_WORKER_MS - 1000)
-    await idle.turn([], 1)
+async def test_a_consumer_that_went_silent_is_forgotten_once_it_holds_nothing(make, clock, client) -> None:
+    clock.offset_ms = -FORGET_WORKER_MS - 1000
+    claim = await claim_new(make("dead"))
+    await make("idle").turn([], 1)
+    clock.offset_ms = 0
     client.xgroup_createconsumer("jobs:stream", "workers", "stranger")
     alive = make("alive")
     await alive.turn([], 1)
