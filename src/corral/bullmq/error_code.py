@@ -38,41 +38,32 @@ class ErrorCode(Enum):
     SchedulerJobSlotsBusy = -11
 
 
-_CODES: dict[type[Exception], ErrorCode] = {
-    JobMissing: ErrorCode.JobNotExist,
-    LockMissing: ErrorCode.JobLockNotExist,
-    NotActive: ErrorCode.JobNotInState,
-    WrongState: ErrorCode.JobNotInState,
-    PendingChildren: ErrorCode.JobPendingDependencies,
-    ParentMissing: ErrorCode.ParentJobNotExist,
-    LockStolen: ErrorCode.JobLockMismatch,
-    ParentTaken: ErrorCode.ParentJobCannotBeReplaced,
-    JobBelongsToScheduler: ErrorCode.JobBelongsToJobScheduler,
-    FailedChildren: ErrorCode.JobHasFailedChildren,
-    SchedulerBusy: ErrorCode.SchedulerJobIdCollision,
-}
-
-_MESSAGES: dict[ErrorCode, str] = {
-    ErrorCode.JobNotExist: "Missing key for job {job}. {command}",
-    ErrorCode.JobLockNotExist: "Missing lock for job {job}. {command}",
-    ErrorCode.JobNotInState: "Job {job} is not in the {state} state. {command}",
-    ErrorCode.JobPendingDependencies: "Job {job} has pending dependencies. {command}",
-    ErrorCode.ParentJobNotExist: "Missing key for parent job {parent}. {command}",
-    ErrorCode.JobLockMismatch: "Lock mismatch for job {job}. Cmd {command} from {state}",
-    ErrorCode.ParentJobCannotBeReplaced: "The parent job {parent} cannot be replaced. {command}",
+_ERRORS: dict[ErrorCode, tuple[tuple[type[CorralError], ...], str]] = {
+    ErrorCode.JobNotExist: ((JobMissing,), "Missing key for job {job}. {command}"),
+    ErrorCode.JobLockNotExist: ((LockMissing,), "Missing lock for job {job}. {command}"),
+    ErrorCode.JobNotInState: ((NotActive, WrongState), "Job {job} is not in the {state} state. {command}"),
+    ErrorCode.JobPendingDependencies: ((PendingChildren,), "Job {job} has pending dependencies. {command}"),
+    ErrorCode.ParentJobNotExist: ((ParentMissing,), "Missing key for parent job {parent}. {command}"),
+    ErrorCode.JobLockMismatch: ((LockStolen,), "Lock mismatch for job {job}. Cmd {command} from {state}"),
+    ErrorCode.ParentJobCannotBeReplaced: (
+        (ParentTaken,), "The parent job {parent} cannot be replaced. {command}",
+    ),
     ErrorCode.JobBelongsToJobScheduler: (
-        "Job {job} belongs to a job scheduler and cannot be removed directly. {command}"
+        (JobBelongsToScheduler,),
+        "Job {job} belongs to a job scheduler and cannot be removed directly. {command}",
     ),
     ErrorCode.JobHasFailedChildren: (
-        "Cannot complete job {job} because it has at least one failed child. {command}"
+        (FailedChildren,), "Cannot complete job {job} because it has at least one failed child. {command}",
     ),
     ErrorCode.SchedulerJobIdCollision: (
-        "Cannot create job scheduler iteration - job ID already exists. {command}"
+        (SchedulerBusy,), "Cannot create job scheduler iteration - job ID already exists. {command}",
     ),
     ErrorCode.SchedulerJobSlotsBusy: (
-        "Cannot create job scheduler iteration - current and next time slots already have jobs. {command}"
+        (),
+        "Cannot create job scheduler iteration - current and next time slots already have jobs. {command}",
     ),
-}
+}  # fmt: skip
+"""Corral's errors for each code, and the official message."""
 
 
 class ErrorSubject(TypedDict, total=False):
@@ -91,14 +82,14 @@ def official_error(code: ErrorCode, command: str, **subject: Unpack[ErrorSubject
     """
     kind = UnrecoverableError if code is ErrorCode.JobHasFailedChildren else TypeError
     names = {"job": "", "parent": "", "state": "active", **subject}
-    error = kind(_MESSAGES[code].format(command=command, **names))
+    error = kind(_ERRORS[code][1].format(command=command, **names))
     vars(error)["code"] = code.value
     return error
 
 
 def translate(error: BaseException, command: str, **subject: Unpack[ErrorSubject]) -> BaseException:
     """Return the official client's error for a refusal of Corral's; any other error as it is."""
-    code = next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), None)
+    code = next((code for code, (kinds, _) in _ERRORS.items() if isinstance(error, kinds)), None)
     return error if code is None else official_error(code, command, **subject)
 
 

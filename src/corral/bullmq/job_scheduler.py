@@ -11,6 +11,7 @@ from corral.bullmq.error_code import official_errors
 from corral.bullmq.job import Job
 from corral.bullmq.options import encode_data, long_options
 from corral.bullmq.queue_base import QueueBase
+from corral.bullmq.types import JobOptions, RepeatOptions
 from corral.protocols.bullmq.options import encode_options
 from corral.protocols.bullmq.repeats import milliseconds
 from corral.protocols.bullmq.schedulers import BullmqSchedulers, Scheduler
@@ -37,10 +38,10 @@ class JobScheduler:
     async def upsertJobScheduler(
         self,
         job_scheduler_id: str,
-        repeat_opts: Mapping[str, Any],
+        repeat_opts: RepeatOptions,
         job_name: str | None = None,
         job_data: Any = None,
-        opts: Mapping[str, Any] | None = None,
+        opts: JobOptions | None = None,
         override: bool = True,
         producer_id: str | None = None,
     ) -> Job | None:

@@ -33,7 +33,7 @@ from corral.core.outcome import (
     Settlement,
     reason_of,
 )
-from corral.core.ports import Extension, Profile, Recovery, Turn
+from corral.core.ports import Extension, Recovery, Turn
 from corral.errors import FailedChildren, PendingChildren, Release, SettleError, Unrecoverable
 from corral.protocols.binding import Binding
 from corral.protocols.bullmq.broker import BullmqBroker
@@ -237,13 +237,13 @@ def _official_verdict(verdict: SettleError | None) -> SettleError | None:
     return verdict
 
 
-def connections(queue: QueueBase, profile: Profile, emit: Emit) -> OpenConnections:
+def connections(queue: QueueBase, emit: Emit) -> OpenConnections:
     """Return what Corral's worker enters, once in its own event loop and once in the heartbeat's."""
 
     @asynccontextmanager
     async def open_connections() -> AsyncIterator[Connections]:
         store = Store(queue.connection.url)
-        binding = Binding(store, queue.name, queue.prefix, wall_clock, profile)
+        binding = Binding(store, queue.name, queue.prefix, wall_clock, queue.profile)
         broker = EmittingBroker(binding, emit)
         try:
             await first_contact(store)

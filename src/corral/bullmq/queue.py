@@ -9,6 +9,13 @@ from corral.bullmq.job import Job
 from corral.bullmq.job_scheduler import JobScheduler
 from corral.bullmq.queue_base import QueueBase, as_text
 from corral.bullmq.queue_events import CLIENT_SUFFIX
+from corral.bullmq.types import (
+    JobOptions,
+    PromoteJobsOptions,
+    QueueBaseOptions,
+    RepeatOptions,
+    RetryJobsOptions,
+)
 from corral.errors import QueueInUse, Refused
 from corral.protocols.bullmq.reads import STATES
 from corral.protocols.bullmq.submitting import Rows, encode_job, submit_rows
@@ -21,18 +28,18 @@ class Queue(QueueBase):
     >>> job = await queue.add("send", {"to": "a@b.c"}, {"attempts": 3})      # doctest: +SKIP
     """
 
-    def __init__(self, name: str, opts: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, name: str, opts: QueueBaseOptions | None = None) -> None:
         super().__init__(name, opts)
-        self.jobsOpts: dict[str, Any] = dict(self.opts.get("defaultJobOptions") or {})
+        self.jobsOpts: JobOptions = {**(self.opts.get("defaultJobOptions") or JobOptions())}
 
     @property
-    def defaultJobOptions(self) -> dict[str, Any]:
+    def defaultJobOptions(self) -> JobOptions:
         """The options of each job that is added without its own."""
-        return dict(self.jobsOpts)
+        return {**self.jobsOpts}
 
     # -- add ------------------------------------------------------------------------------------------------
 
-    async def add(self, name: str, data: Any = None, opts: Mapping[str, Any] | None = None) -> Job:
+    async def add(self, name: str, data: Any = None, opts: JobOptions | None = None) -> Job:
         """Add a job. If its id (or deduplication id) exists already none is added, and the returned job has
         the id of the existing one."""
         job = Job(self, name, data, {**self.jobsOpts, **(opts or {})})
@@ -94,13 +101,13 @@ class Queue(QueueBase):
             what = "queue with active jobs" if await self.isPaused() else "non-paused queue"
             raise Exception(f"Cannot obliterate {what}") from error
 
-    async def retryJobs(self, opts: Mapping[str, Any] | None = None) -> None:
+    async def retryJobs(self, opts: RetryJobsOptions | None = None) -> None:
         """Put the failed (or, by `state`, completed) jobs back in the queue."""
-        options = opts or {}
-        count = options.get("count") or 1000
-        await self.operator.retry_all(options.get("state") or "failed", count, options.get("timestamp"))
+        jobs: RetryJobsOptions = opts or {}
+        state, count = jobs.get("state") or "failed", jobs.get("count") or 1000
+        await self.operator.retry_all(state, count, jobs.get("timestamp"))
 
-    async def promoteJobs(self, opts: Mapping[str, Any] | None = None) -> None:
+    async def promoteJobs(self, opts: PromoteJobsOptions | None = None) -> None:
         """Let all delayed jobs run now."""
         await self.operator.promote_all((opts or {}).get("count") or 1000)
 
@@ -342,8 +349,8 @@ class Queue(QueueBase):
         return JobScheduler(self)
 
     async def upsertJobScheduler(
-        self, job_scheduler_id: str, repeat_opts: Mapping[str, Any], job_name: str | None = None,
-        job_data: Any = None, opts: Mapping[str, Any] | None = None, override: bool = True,
+        self, job_scheduler_id: str, repeat_opts: RepeatOptions, job_name: str | None = None,
+        job_data: Any = None, opts: JobOptions | None = None, override: bool = True,
         producer_id: str | None = None,
     ) -> Job | None:  # fmt: skip
         """Create or change a scheduler; return its next job. See `JobScheduler.upsertJobScheduler`.
@@ -351,7 +358,7 @@ class Queue(QueueBase):
         >>> await queue.upsertJobScheduler("daily", {"pattern": "0 9 * * *", "tz": "UTC"})   # doctest: +SKIP
         """
         return await self.jobScheduler.upsertJobScheduler(
-            job_scheduler_id, repeat_opts, job_name, job_data, {**self.jobsOpts, **(opts or {})},
+            job_scheduler_id, repeat_opts, job_name, job_data, {**self.jobsOpts, **(opts or JobOptions())},
             override, producer_id,
         )  # fmt: skip
 

@@ -46,6 +46,8 @@ class QueueBase(EventEmitter):
         self.prefix: str = self.opts.get("prefix") or DEFAULT_PREFIX
         self.connection = connection or RedisConnection(self.opts.get("connection"))
         self.queueKeys = Keys(self.prefix, name)
+        self.profile = Profile(name="")
+        """The settings under which this object claims and settles."""
         self.closing = False
 
     @property
@@ -95,7 +97,7 @@ class QueueBase(EventEmitter):
     def binding(self, profile: Profile | None = None) -> Binding:
         """Return the binding of this queue's ports, for any event loop."""
         store = PerLoopStore(self.connection.store)
-        return Binding(store, self.name, self.prefix, wall_clock, profile or self.profile())
+        return Binding(store, self.name, self.prefix, wall_clock, profile or self.profile)
 
     @cached_property
     def inspector(self) -> BullmqInspector:
@@ -104,10 +106,6 @@ class QueueBase(EventEmitter):
     @cached_property
     def operator(self) -> BullmqOperator:
         return BullmqOperator(self.binding())
-
-    def profile(self) -> Profile:
-        """Return the profile under which this object claims and settles."""
-        return Profile(name="")
 
     def broker(self) -> BullmqBroker:
         """Return a broker of the running event loop; it opens a connection only to wait."""

@@ -1,13 +1,14 @@
 """QueueEvents: the events of a queue, by callbacks or as an asynchronous iterator."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 import redis.asyncio as redis
 
 from corral.bullmq.queue_base import QueueBase, as_text
+from corral.bullmq.types import QueueEventsOptions
 from corral.core import payload
 from corral.errors import RedisError, RedisResponseError
 from corral.store import streams
@@ -39,7 +40,7 @@ class QueueEvents(QueueBase):
     >>> async for event, args, id in events: ...                                # doctest: +SKIP
     """
 
-    def __init__(self, name: str, opts: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, name: str, opts: QueueEventsOptions | None = None) -> None:
         super().__init__(name, opts)
         self.opts = {"blockingTimeout": 10_000, "lastEventId": "$", "autorun": True, **self.opts}
         self.running = False

@@ -61,6 +61,8 @@ class JobOptions(TypedDict, total=False):
     sizeLimit: int
     """Bytes of data as JSON."""
     deduplication: DeduplicationOptions
+    debounce: DeduplicationOptions
+    """The former name of `deduplication`."""
     parent: dict[str, str]
     """`id` and `queue` (with the prefix) of the job that waits for this one."""
     failParentOnFailure: bool
@@ -107,6 +109,7 @@ class WorkerOptions(QueueEventsProducerOptions, total=False):
     removeOnComplete: bool | int | KeepJobs
     removeOnFail: bool | int | KeepJobs
     drainDelay: int
+    runRetryDelay: int
     skipWaitingForReady: bool
 
 

@@ -10,6 +10,7 @@ from corral.bullmq.job import Job, retry_policy
 from corral.bullmq.options import core_options
 from corral.bullmq.processor import Processor, ProcessorRunner, connections
 from corral.bullmq.queue_base import QueueBase
+from corral.bullmq.types import WorkerOptions
 from corral.core.ports import Limit, Profile, Rest, Why
 from corral.errors import RedisError
 from corral.protocols.bullmq.broker import BullmqBroker
@@ -43,7 +44,7 @@ class Worker(QueueBase):
     >>> await worker.close()                                                         # doctest: +SKIP
     """
 
-    def __init__(self, name: str, processor: Processor | None, opts: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, name: str, processor: Processor | None, opts: WorkerOptions | None = None) -> None:
         super().__init__(name, opts)
         self.opts = {**DEFAULTS, **self.opts}
         self.opts.setdefault("lockRenewTime", self.opts["lockDuration"] // 2)
@@ -56,7 +57,7 @@ class Worker(QueueBase):
         self.closed = False
         self.forceClosing = False
         self.drained = False
-        self._profile = _profile(self.opts)
+        self.profile = _profile(self.opts)
         self._runner = None if processor is None else ProcessorRunner(self, processor)
         self._engine: Engine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -71,9 +72,6 @@ class Worker(QueueBase):
         self._rest: Rest | None = None
         if processor is not None and self.opts["autorun"]:
             self._main = asyncio.ensure_future(self._autorun())
-
-    def profile(self) -> Profile:
-        return self._profile
 
     # -- run ------------------------------------------------------------------------------------------------
 
@@ -111,9 +109,9 @@ class Worker(QueueBase):
         while not (self.closing or self.paused):
             self._engine = Engine(
                 self.name,
-                connections(self, self._profile, self._emit_threadsafe),
+                connections(self, self._emit_threadsafe),
                 registry,
-                profile=self._profile,
+                profile=self.profile,
                 delays=reconnect.delay,
                 policy=retry_policy(runner.backoff),
                 concurrency=self.opts["concurrency"],
