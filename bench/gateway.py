@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from corral.store.embedded import Embedded
+from corral.store.embedded import EmbeddedServer
 
 CONNECTIONS = 16
 BODY = b'{"task": "embed", "payload": {"text": "' + b"x" * 150 + b'", "n": 1}, "ttl_s": 600}'
@@ -114,7 +114,7 @@ def main() -> None:
     bare: list[float] = []
     ours: list[float] = []
     with (
-        Embedded(temporary=True) as redis,
+        EmbeddedServer(temporary=True) as redis,
         serving(BARE, redis.url) as bare_port,
         serving(GATEWAY, redis.url) as our_port,
     ):

@@ -17,7 +17,7 @@ from typing import Any
 from bench.gateway import serving
 from corral import Corral
 from corral.store.client import Store
-from corral.store.embedded import Embedded
+from corral.store.embedded import EmbeddedServer
 
 GATEWAY = """
 import uvicorn, os
@@ -147,7 +147,7 @@ def main() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, hard), hard))
-    with Embedded(temporary=True) as redis, serving(GATEWAY, redis.url) as port:
+    with EmbeddedServer(temporary=True) as redis, serving(GATEWAY, redis.url) as port:
         readers = asyncio.run(measure(port, redis.url, asked))
     used, own = resource.getrusage(resource.RUSAGE_CHILDREN), resource.getrusage(resource.RUSAGE_SELF)
     print(f"cpu: gateway {used.ru_utime + used.ru_stime:.1f} s, readers {own.ru_utime + own.ru_stime:.1f} s")

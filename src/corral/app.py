@@ -28,9 +28,9 @@ from corral.queue import Queue
 from corral.running import Signals, together
 from corral.schedules import ScheduledJob, declare
 from corral.store.address import is_cluster
-from corral.store.client import Reconnect, Store, first_contact
-from corral.store.embedded import Embedded
-from corral.store.slots import has_tag
+from corral.store.client import Reconnect, Store
+from corral.store.cluster import has_tag
+from corral.store.embedded import EmbeddedServer
 from corral.sync import PerLoopStore, SyncRunner
 from corral.telemetry.metrics import Metrics
 from corral.worker import Connections, Listener, Registry, Worker, default_name
@@ -73,7 +73,7 @@ class Corral:
     ) -> None:
         self._url = url or os.environ.get("REDIS_URL") or None
         self._folder = folder
-        self._embedded: Embedded | None = None
+        self._embedded: EmbeddedServer | None = None
         self._default_protocol = protocol_named(protocol)
         self._namespaces = dict(namespaces or {})
         self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = WeakKeyDictionary()
@@ -245,7 +245,7 @@ class Corral:
             return {}
         store = Store(self.url)
         try:
-            await first_contact(store)
+            await store.check_connection()
             return {scheduled.id: await scheduled.start(store) for scheduled in self._schedules.values()}
         finally:
             await store.close()
@@ -281,7 +281,7 @@ class Corral:
             binding = Binding(store, queue, self.namespace(protocol), self.clock, who)
             broker = protocol.broker(binding)
             try:
-                await first_contact(store)
+                await store.check_connection()
                 yield Connections(broker, protocol.reporter(binding))
             finally:
                 with suppress(ConnectionError):
@@ -298,7 +298,7 @@ class Corral:
         if self._url is not None:
             return self._url
         if self._embedded is None:
-            self._embedded = Embedded(self._folder).start()
+            self._embedded = EmbeddedServer(self._folder).start()
         return self._embedded.url
 
     def namespace(self, protocol: Protocol) -> str:

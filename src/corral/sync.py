@@ -1,4 +1,4 @@
-"""The synchronous door: an event loop in a thread of its own, for Django, Flask and notebooks."""
+"""The synchronous API: an event loop in a thread of its own, for Django, Flask and notebooks."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class SyncRunner:
-    """Runs Corral's coroutines for people who have no event loop.
+    """Runs Corral's coroutines for programs without an event loop; an app has it as `app.sync`.
 
     >>> app.sync(send_email.add({"to": "…"}))                   # doctest: +SKIP
     >>> app.sync(app.queue("mail").inspector.counts())          # doctest: +SKIP
@@ -26,26 +26,28 @@ class SyncRunner:
         self._process = 0
 
     def __call__(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """What the coroutine returns; raises what it raises, or TimeoutError (and the coroutine is ended)."""
+        """Return the coroutine's result or raise its error; after `timeout` seconds, cancel it and raise."""
         loop = self.loop
         if loop is _running_loop():
             coroutine.close()
-            raise InvalidOptions("this code runs inside the synchronous door already; await it instead")
+            raise InvalidOptions(
+                "this code already runs in the event loop of app.sync; await the coroutine instead"
+            )
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result(timeout)
         finally:
-            future.cancel()  # nobody waits for it any more; what is done already stays so
+            future.cancel()  # no effect on a coroutine that has ended
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop behind the door; the first look starts it."""
+        """The event loop, started when first used."""
         with self._lock:
             # a forked child (a web server's worker) has the object but not the thread
             if self._loop is None or self._process != os.getpid():
                 self._loop = asyncio.new_event_loop()
                 self._process = os.getpid()
-                Thread(target=self._loop.run_forever, name="corral-door", daemon=True).start()
+                Thread(target=self._loop.run_forever, name="corral-sync", daemon=True).start()
             return self._loop
 
     def close(self) -> None:
@@ -64,30 +66,30 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class PerLoopStore(Store):
-    """In each event loop that loop's own Store.
+    """Forwards each call to the Store of the running event loop.
 
-    So a port can be made where no loop runs, or another one than the door's, and is right all the same.
+    So a port may be made in one event loop, or without any, and be used in another.
     """
 
-    def __init__(self, find: Callable[[], Store]) -> None:
-        self._find = find
+    def __init__(self, current: Callable[[], Store]) -> None:
+        self._current = current
 
     def blocking_connection(self, name: str, block_s: float) -> BlockingConnection:
-        return self._find().blocking_connection(name, block_s)
+        return self._current().blocking_connection(name, block_s)
 
     async def call(self, *command: Any) -> Any:
-        return await self._find().call(*command)
+        return await self._current().call(*command)
 
     async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        return await self._find().pipe(commands)
+        return await self._current().pipe(commands)
 
     async def run(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> Any:
-        return await self._find().run(script, keys, args)
+        return await self._current().run(script, keys, args)
 
     async def run_together(
         self, script: Script, calls: Sequence[tuple[Sequence[Any], Sequence[Any]]]
     ) -> list[Any]:
-        return await self._find().run_together(script, calls)
+        return await self._current().run_together(script, calls)
 
     async def close(self) -> None:
-        await self._find().close()
+        await self._current().close()

@@ -90,7 +90,7 @@ def shop(url: str, tmp_path: Path) -> Iterator[Callable[..., Shop]]:
 
 @pytest.fixture
 def app(url: str) -> Iterator[Corral]:
-    """The same queue, seen from here through the synchronous door."""
+    """The same queue, seen from here through `app.sync`."""
     app = Corral(url)
     yield app
     app.sync(app.close())

@@ -1,4 +1,4 @@
-"""The synchronous door: the same words for people without an event loop."""
+"""The synchronous API: the same calls for programs without an event loop."""
 
 import asyncio
 import os
@@ -56,7 +56,7 @@ def test_many_plain_threads_use_one_door(app: Corral, server: Server) -> None:
             ids = list(pool.map(add, range(200)))
         new = {line["id"] for line in client.client_list()} - before
     assert sorted(map(int, ids)) == list(range(1, 201))
-    assert [thread.name for thread in threads()].count("corral-door") == 1
+    assert [thread.name for thread in threads()].count("corral-sync") == 1
     assert len(new) == 1, "one connection for all of them"
 
 
@@ -119,7 +119,7 @@ def test_inside_the_door_there_is_no_second_one(app: Corral) -> None:
     async def inside() -> None:
         app.sync(app.queue("mail").add("greet"))
 
-    with pytest.raises(InvalidOptions, match="await it instead"):
+    with pytest.raises(InvalidOptions, match="await the coroutine instead"):
         app.sync(inside(), timeout=10)
 
 
@@ -128,7 +128,7 @@ def test_a_closed_door_opens_again(app: Corral) -> None:
         assert app.sync(app.queue("mail").add("greet")).id == expected
         app.sync(app.close())
         app.sync.close()
-        assert eventually(lambda: "corral-door" not in [thread.name for thread in threads()])
+        assert eventually(lambda: "corral-sync" not in [thread.name for thread in threads()])
 
 
 async def test_an_event_loop_and_the_door_share_an_app(app: Corral) -> None:

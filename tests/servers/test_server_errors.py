@@ -40,7 +40,7 @@ async def refuse_each_way(store: Store, fault: type[RedisError]) -> None:
         with pytest.raises(fault) as caught:
             await attempt
         assert type(caught.value) is fault
-        assert store.dialled in str(caught.value)
+        assert store.address in str(caught.value)
 
 
 async def full(store: Store) -> None:

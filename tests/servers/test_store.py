@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from corral.errors import RedisConnectionError, RedisResponseError, RedisUnblockedError
-from corral.store.client import Store, first_contact
+from corral.store.client import Store
 from corral.store.scripts import Script
 from tests.support.polling import becomes_true
 from tests.support.servers import Server, free_port, start_valkey
@@ -94,7 +94,7 @@ async def test_an_answer_that_does_not_come_is_away_after_the_timeout() -> None:
         writer.close()
 
     mute = await asyncio.start_server(silent, "127.0.0.1", 0)
-    store = Store(f"redis://127.0.0.1:{mute.sockets[0].getsockname()[1]}", answer_timeout=0.05)
+    store = Store(f"redis://127.0.0.1:{mute.sockets[0].getsockname()[1]}", reply_timeout=0.05)
     with pytest.raises(RedisConnectionError):
         await store.call("PING")
     await store.close()
@@ -162,11 +162,11 @@ async def test_a_call_on_a_line_that_was_cancelled_leaves_no_connection(store: S
     assert await becomes_true(lambda: not blocked_as(server, "given-up"), seconds=2)
 
 
-async def test_a_unix_socket_is_dialled(tmp_path: Path) -> None:
+async def test_a_unix_socket_is_connected_to(tmp_path: Path) -> None:
     server = start_valkey("--unixsocket", "a b.sock")
     try:
         store = Store(f"unix://{server.folder}/a%20b.sock?db=2")
-        await first_contact(store)
+        await store.check_connection()
         await store.call("SET", "over", "a socket")
         with server.connect() as client:
             client.select(2)
@@ -203,34 +203,34 @@ async def test_tls_is_spoken_to_rediss_addresses(server: Server, tmp_path: Path)
     await trusting.close()
     doubting = Store(address)
     with pytest.raises(RedisConnectionError, match=r"rediss://127\.0\.0\.1.*(?i:certificate)"):
-        await first_contact(doubting)
+        await doubting.check_connection()
     await doubting.close()
     proxy.close()
 
 
 async def test_debians_redis_serves_as_well(redis7: Server) -> None:
     store = Store(redis7.url)
-    await first_contact(store)
+    await store.check_connection()
     assert await store.run(Script("echo", "return ARGV[1]"), [], ["x"]) == b"x"
     assert (await store.call("HELLO"))[:2] == [b"server", b"redis"]
     await store.close()
 
 
-async def test_the_first_contact_says_what_was_dialled() -> None:
+async def test_a_failed_connection_check_names_the_address() -> None:
     port = free_port()
     store = Store(f"redis://me:secret@127.0.0.1:{port}/1")
     with pytest.raises(RedisConnectionError) as caught:
-        await first_contact(store)
+        await store.check_connection()
     assert f"no server at redis://me:***@127.0.0.1:{port}/1" in str(caught.value)
     assert "REDIS_URL" in str(caught.value)
     assert "secret" not in str(caught.value)
     await store.close()
 
 
-async def test_the_first_contact_names_a_socket_that_is_not_there(tmp_path: Path) -> None:
+async def test_a_connection_check_names_a_missing_socket(tmp_path: Path) -> None:
     store = Store(f"unix://{tmp_path}/none.sock")
     with pytest.raises(RedisConnectionError, match=r"no server at unix:///.*/none\.sock"):
-        await first_contact(store)
+        await store.check_connection()
     await store.close()
 
 
@@ -238,7 +238,7 @@ async def test_a_wrong_password_is_refused_not_awaited(server: Server, store: St
     await store.call("ACL", "SETUSER", "me", "on", ">right")
     stranger = Store(f"redis://me:wrong@127.0.0.1:{server.port}")
     with pytest.raises(RedisResponseError, match=r"redis://me:\*\*\*@127") as caught:
-        await first_contact(stranger)
+        await stranger.check_connection()
     assert "wrong@" not in str(caught.value)
     await stranger.close()
     await store.call("ACL", "DELUSER", "me")

@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-from corral.store.slots import slot_of
+from corral.store.cluster import slot_of
 from tests.support.polling import eventually
 from tests.support.servers import Server, free_port, start_valkey
 from tests.support.tls import client_query, server_settings

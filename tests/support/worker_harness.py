@@ -79,7 +79,7 @@ class WorkerHarness:
     def connections(self, profile: Profile) -> Callable[[], AbstractAsyncContextManager[Connections]]:
         @asynccontextmanager
         async def opened() -> AsyncIterator[Connections]:
-            store = Store(self.worker_url, answer_timeout=2.0)
+            store = Store(self.worker_url, reply_timeout=2.0)
             binding = Binding(store, QUEUE, "bull", self.clock, profile)
             broker = BullmqBroker(binding)
             try:

@@ -17,7 +17,8 @@ from corral.errors import (
     RedisResponseError,
     RedisUnblockedError,
 )
-from corral.store.client import Reconnect, Store, without_password
+from corral.store.address import without_password
+from corral.store.client import Reconnect, Store
 from corral.store.errors import ConnectError, NoScriptError, SlotMovedError, connect_error, error_from_reply
 from corral.store.scripts import Scripts
 

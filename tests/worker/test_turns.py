@@ -403,7 +403,7 @@ async def test_two_workers_share_a_queue_and_run_each_job_once(harness):
     assert sorted(ran) == sorted(ids)
 
 
-async def test_the_first_contact_that_fails_is_raised(url):
+async def test_a_first_connection_that_fails_is_raised(url):
     nowhere = WorkerHarness(url, f"redis://127.0.0.1:{free_port()}")
     with pytest.raises(RedisConnectionError, match=r"127\.0\.0\.1"):
         await nowhere.new_worker().start()

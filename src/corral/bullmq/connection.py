@@ -14,7 +14,7 @@ from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 
 from corral.bullmq.types import ConnectionOptions
 from corral.errors import InvalidOptions, short_repr
-from corral.store.address import Address, Kind
+from corral.store.address import Deployment, RedisAddress
 from corral.store.client import Store
 
 _SUPPORTED = "give host, port, db, username and password, a URL, or a redis.asyncio client made from these"
@@ -171,16 +171,16 @@ def _tls_value(value: Any) -> Any:
 
 def _client(url: str) -> redis.Redis:
     """Return redis-py's client of the server, service or cluster at this URL."""
-    address = Address.of(url)
+    address = RedisAddress.parse(url)
     options = _keywords(address.options)
-    match address.kind:
-        case Kind.SENTINEL:
+    match address.deployment:
+        case Deployment.SENTINEL:
             sentinel = Sentinel(  # type: ignore[no-untyped-call]
-                address.nodes, sentinel_kwargs=_keywords(address.sentinels)
+                address.nodes, sentinel_kwargs=_keywords(address.sentinel_options)
             )
             client: redis.Redis = sentinel.master_for(address.service, decode_responses=True, **options)
             return client
-        case Kind.CLUSTER:
+        case Deployment.CLUSTER:
             nodes = [ClusterNode(host, port) for host, port in address.nodes]
             # a cluster's client has the same methods and no common class
             return cast(redis.Redis, RedisCluster(startup_nodes=nodes, decode_responses=True, **options))

@@ -38,7 +38,7 @@ from corral.errors import FailedChildren, PendingChildren, Release, SettleError,
 from corral.protocols.binding import Binding
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.reporter import BullmqReporter
-from corral.store.client import Store, first_contact
+from corral.store.client import Store
 from corral.worker import Connections, Happening, JobContext, OpenConnections, WorkerEvent
 from corral.worker.worker import wall_clock
 
@@ -246,7 +246,7 @@ def connections(queue: QueueBase, emit: Emit) -> OpenConnections:
         binding = Binding(store, queue.name, queue.prefix, wall_clock, queue.profile)
         broker = EmittingBroker(binding, emit)
         try:
-            await first_contact(store)
+            await store.check_connection()
             yield Connections(broker, BullmqReporter(binding))
         finally:
             with suppress(ConnectionError):

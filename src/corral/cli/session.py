@@ -19,7 +19,7 @@ from corral.core.keeper import Keeper
 from corral.errors import CorralError, EmbeddedServerError, InvalidOptions, RedisError, Refused
 from corral.protocols import PROTOCOLS, Protocol, protocol_named
 from corral.queue import Queue
-from corral.store.client import first_contact, without_password
+from corral.store.address import without_password
 
 FAILED = 1
 """It was asked well and did not succeed, or what was asked for is not there."""
@@ -247,7 +247,7 @@ def perform(where: Where, act: Act) -> None:
 
     async def at_the_server(screen: Screen) -> int | None:
         async with where.app() as app:
-            await first_contact(app.store())
+            await app.store().check_connection()
             return await act(app, screen)
 
     finish(where.as_json, at_the_server)

@@ -11,7 +11,7 @@ from corral.cli.loading import load
 from corral.cli.screen import Screen
 from corral.cli.session import JsonOption, UrlOption, finish, remember
 from corral.errors import InvalidOptions
-from corral.store.client import without_password
+from corral.store.address import without_password
 from corral.telemetry import logs
 from corral.telemetry.gauges import AskedGauges
 

@@ -42,7 +42,7 @@ from corral.protocols.streams.operator import StreamsOperator
 from corral.protocols.streams.reporter import StreamsReporter
 from corral.protocols.streams.stories import StreamsStories
 from corral.store.client import Store
-from corral.store.slots import has_tag
+from corral.store.cluster import has_tag
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Address: what a server's URL says, read once, and refused where it cannot be used."""
+"""Server addresses: URLs parsed and checked."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -14,44 +14,44 @@ Node = tuple[str, int]
 
 DEFAULT_PORT = 6379
 SENTINEL_PORT = 26379
-OURS = ("protocol", "decode_responses", "retry", "retry_on_timeout", "client_name", "max_connections")
-"""Options of an address that mean nothing here: the store decides them for itself."""
+IGNORED = ("protocol", "decode_responses", "retry", "retry_on_timeout", "client_name", "max_connections")
+"""URL options without effect: the store sets them itself."""
 _FOR_SENTINELS = "sentinel_"
 
 
-class Kind(Enum):
-    """Who is dialled: the server itself, the sentinels that know it, or some nodes of a cluster."""
+class Deployment(Enum):
+    """What a URL's hosts are: the server itself, sentinels that know it, or nodes of a cluster."""
 
-    ONE = ""
+    SINGLE = ""
     SENTINEL = "+sentinel"
     CLUSTER = "+cluster"
 
 
 @dataclass(frozen=True)
-class Address:
-    """Where the servers are and how they are spoken to.
+class RedisAddress:
+    """A parsed URL.
 
-    >>> Address.of("redis+sentinel://a:26379,b/shop/2").nodes
+    >>> RedisAddress.parse("redis+sentinel://a:26379,b/shop/2").nodes
     (('a', 26379), ('b', 26379))
     """
 
-    shown: str
-    """The URL as it may be shown."""
-    kind: Kind
+    display: str
+    """The URL without its password."""
+    deployment: Deployment
     nodes: tuple[Node, ...]
-    """Where to begin; none for a unix socket."""
+    """The hosts of the URL; none for a unix socket."""
     options: dict[str, Any]
-    """What redis-py needs to dial: login, database, TLS, path, and whether it is TCP, TLS or a socket."""
+    """redis-py's connection options: login, database, TLS, path, connection class."""
     service: str = ""
-    """What the sentinels call the server."""
-    sentinels: dict[str, Any] = field(default_factory=dict)
-    """What redis-py needs to dial them."""
+    """The sentinels' name of the server."""
+    sentinel_options: dict[str, Any] = field(default_factory=dict)
+    """redis-py's connection options for the sentinels."""
 
     @classmethod
-    def of(cls, url: str) -> "Address":
-        """The address that a URL stands for."""
+    def parse(cls, url: str) -> "RedisAddress":
+        """Return the address, or raise `InvalidOptions` with the forms that are understood."""
         try:
-            return _read(url)
+            return _parse(url)
         except (ValueError, TypeError) as error:
             raise InvalidOptions(
                 f"server address {without_password(url)!r} cannot be used: {error}; write "
@@ -59,63 +59,63 @@ class Address:
                 f"redis+sentinel://host:26379,host:26379/service or redis+cluster://host:6379,host:6379"
             ) from None
 
-    def at(self, node: Node) -> dict[str, Any]:
-        """What redis-py needs to dial one node."""
+    def node_options(self, node: Node) -> dict[str, Any]:
+        """Return redis-py's connection options for one node."""
         return {**self.options, "host": node[0], "port": node[1]}
 
 
 def is_cluster(url: str | None) -> bool:
-    """Does this URL stand for a cluster?
+    """Return whether the URL is that of a cluster.
 
     >>> is_cluster("rediss+cluster://a:6379,b:6379"), is_cluster("redis://a:6379")
     (True, False)
     """
-    return url is not None and url.partition("://")[0].endswith(Kind.CLUSTER.value)
+    return url is not None and url.partition("://")[0].endswith(Deployment.CLUSTER.value)
 
 
-def _read(url: str) -> Address:
+def _parse(url: str) -> RedisAddress:
     scheme = url.partition("://")[0]
-    base, _, suffix = scheme.partition("+")
-    if not suffix:
-        return _read_one(url)
-    kinds = {kind.value: kind for kind in Kind}
-    if base not in ("redis", "rediss") or f"+{suffix}" not in kinds:
+    base, plus, suffix = scheme.partition("+")
+    if not plus:
+        return _parse_single(url)
+    deployments = {deployment.value: deployment for deployment in Deployment}
+    if base not in ("redis", "rediss") or not suffix or f"+{suffix}" not in deployments:
         raise ValueError(f"{scheme!r} is no scheme")
-    kind = kinds[f"+{suffix}"]
-    # the port of two hosts is no port, so redis-py is shown one host
+    deployment = deployments[f"+{suffix}"]
+    # redis-py reads one host only
     parts = urlsplit(f"{base}://{url.partition('://')[2]}")
     login, at, hosts = parts.netloc.rpartition("@")
-    nodes = _nodes(hosts, SENTINEL_PORT if kind is Kind.SENTINEL else DEFAULT_PORT)
-    service, database = _service(parts) if kind is Kind.SENTINEL else ("", parts.path)
-    one = parts._replace(netloc=f"{login}{at}host", path=database)
-    given = _options(urlunsplit(one))
-    sentinels = {name: given.pop(name) for name in list(given) if name.startswith(_FOR_SENTINELS)}
-    known = ("sentinel_username", "sentinel_password") if kind is Kind.SENTINEL else ()
-    strange = [name for name in sentinels if name not in known]
-    if strange:
-        raise ValueError(f"{strange[0]!r} is no option")
-    options = _checked(given)
-    if kind is Kind.CLUSTER:
+    is_sentinel = deployment is Deployment.SENTINEL
+    nodes = tuple(_node(host, SENTINEL_PORT if is_sentinel else DEFAULT_PORT) for host in hosts.split(","))
+    service, database = _service(parts) if is_sentinel else ("", parts.path)
+    options = _options(urlunsplit(parts._replace(netloc=f"{login}{at}host", path=database)))
+    for_sentinels = {name: options.pop(name) for name in list(options) if name.startswith(_FOR_SENTINELS)}
+    allowed = ("sentinel_username", "sentinel_password") if is_sentinel else ()
+    for name in for_sentinels:
+        if name not in allowed:
+            raise ValueError(f"{name!r} is no option")
+    options = _checked(options)
+    if not is_sentinel:
         if options.get("db"):
             raise ValueError("a cluster has no other database than 0")
-        return Address(without_password(url), kind, nodes, options)
-    spoken = {name: value for name, value in options.items() if name not in ("username", "password", "db")}
-    spoken |= {name.removeprefix(_FOR_SENTINELS): value for name, value in sentinels.items()}
-    return Address(without_password(url), kind, nodes, options, service, spoken)
+        return RedisAddress(without_password(url), deployment, nodes, options)
+    sentinel_options = {
+        name: value for name, value in options.items() if name not in ("username", "password", "db")
+    } | {name.removeprefix(_FOR_SENTINELS): value for name, value in for_sentinels.items()}
+    return RedisAddress(without_password(url), deployment, nodes, options, service, sentinel_options)
 
 
-def _read_one(url: str) -> Address:
+def _parse_single(url: str) -> RedisAddress:
     options = _checked(_options(url))
-    if url.startswith("unix:"):
-        if not options.get("path"):
-            raise ValueError("it has no path")
-        return Address(without_password(url), Kind.ONE, (), options)
-    node = (options.get("host", "localhost"), options.get("port", DEFAULT_PORT))
-    return Address(without_password(url), Kind.ONE, (node,), options)
+    nodes: tuple[Node, ...] = ()
+    if not url.startswith("unix:"):
+        nodes = ((options.get("host", "localhost"), options.get("port", DEFAULT_PORT)),)
+    elif not options.get("path"):
+        raise ValueError("it has no path")
+    return RedisAddress(without_password(url), Deployment.SINGLE, nodes, options)
 
 
 def _options(url: str) -> dict[str, Any]:
-    """What redis-py reads in a URL."""
     database = urlsplit(url).path.strip("/")
     options: dict[str, Any] = dict(parse_url(url))
     if database and not url.startswith("unix:") and not database.isdecimal():
@@ -123,16 +123,12 @@ def _options(url: str) -> dict[str, Any]:
     return options
 
 
-def _checked(given: dict[str, Any]) -> dict[str, Any]:
-    """The same without what the store decides for itself; wrong where redis-py could not dial by them."""
-    options = {name: value for name, value in given.items() if name not in OURS}
-    kind = options.pop("connection_class", Connection)
-    kind(**options)
-    return {**options, "connection_class": kind}
-
-
-def _nodes(hosts: str, default_port: int) -> tuple[Node, ...]:
-    return tuple(_node(host, default_port) for host in hosts.split(","))
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options without the ignored ones; raise where redis-py cannot connect with them."""
+    options = {name: value for name, value in options.items() if name not in IGNORED}
+    connection_class = options.pop("connection_class", Connection)
+    connection_class(**options)
+    return {**options, "connection_class": connection_class}
 
 
 def _node(text: str, default_port: int) -> Node:
@@ -148,15 +144,15 @@ def _node(text: str, default_port: int) -> Node:
 
 
 def _service(parts: SplitResult) -> tuple[str, str]:
-    """What the sentinels are asked for, and the path that is left."""
+    """Return the service's name, and the rest of the path."""
     service, _, database = parts.path.strip("/").partition("/")
     if not service:
-        raise ValueError("it does not say which service the sentinels should name")
+        raise ValueError("it does not say which service the sentinels monitor")
     return unquote(service), f"/{database}"
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown.
+    """Return the URL with its passwords replaced by `***`.
 
     >>> without_password("redis://me:secret@db:6379/0")
     'redis://me:***@db:6379/0'
@@ -170,7 +166,7 @@ def without_password(url: str) -> str:
         parts = parts._replace(netloc=f"{parts.username or ''}:***@{host}")
     query = parse_qsl(parts.query, keep_blank_values=True)
     if any("password" in name for name, _ in query):
-        shown = [(name, "***" if "password" in name else value) for name, value in query]
-        parts = parts._replace(query=urlencode(shown, safe="*/", quote_via=quote))
-    # putting it together again would lose the empty host of unix:///path
+        masked = [(name, "***" if "password" in name else value) for name, value in query]
+        parts = parts._replace(query=urlencode(masked, safe="*/", quote_via=quote))
+    # urlunsplit would lose the empty host of unix:///path
     return url if parts == urlsplit(url) else urlunsplit(parts)

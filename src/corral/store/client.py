@@ -1,64 +1,67 @@
-"""A URL becomes a Store: calls, scripts and blocking lines, with errors of our own."""
+"""Store: commands, scripts and blocking connections to the server of a URL."""
 
 from collections.abc import Sequence
 from random import random
 from typing import Any
 
 from corral.errors import RedisConnectionError
-from corral.store.address import Address, Kind
-from corral.store.address import without_password as without_password
-from corral.store.cluster import Cluster
-from corral.store.connection import Connection, Fixed
+from corral.store.address import Deployment, RedisAddress
+from corral.store.cluster import ClusterConnection, SlotMap
+from corral.store.connection import Connection, StaticResolver
 from corral.store.errors import NoScriptError
 from corral.store.scripts import Script
-from corral.store.sentinel import Sentinels
-from corral.store.slots import Slots
+from corral.store.sentinel import SentinelResolver
 
-ANSWER_TIMEOUT_S = 10.0
+REPLY_TIMEOUT_S = 10.0
 
 
 class Store:
-    """One server as one event loop sees it; or the master that sentinels name, or the nodes of a cluster.
+    """The connections of one event loop to a server, to the master sentinels name, or to a cluster.
 
     `redis://`, `rediss://` (TLS) and `unix://` addresses, `redis+sentinel://host,host/service` and
     `redis+cluster://host,host` (`rediss+…` for TLS); options of redis-py after a `?`, such as
-    `?socket_timeout=30`. Scripts may have run although their answer was lost, so no client here repeats a
-    call by itself, unless the server has said that it did not run.
+    `?socket_timeout=30`. A script may have run although its reply was lost, so a call is repeated only
+    where the server said that it did not run.
 
     >>> store = Store("redis://127.0.0.1:6379")
-    >>> store.dialled
+    >>> store.address
     'redis://127.0.0.1:6379'
     """
 
-    def __init__(self, url: str, answer_timeout: float = ANSWER_TIMEOUT_S) -> None:
+    def __init__(self, url: str, reply_timeout: float = REPLY_TIMEOUT_S) -> None:
         self.url = url
-        self._address = Address.of(url)
-        self.dialled = self._address.shown
-        self._answer_timeout: float = self._address.options.pop("socket_timeout", answer_timeout)
-        self._slots = Slots(self._address) if self._address.kind is Kind.CLUSTER else None
-        self._connection = self._connect(self._answer_timeout)
+        self._redis_address = RedisAddress.parse(url)
+        self.address = self._redis_address.display
+        """The URL without its password."""
+        self._reply_timeout: float = self._redis_address.options.pop("socket_timeout", reply_timeout)
+        is_cluster = self._redis_address.deployment is Deployment.CLUSTER
+        self._slots = SlotMap(self._redis_address) if is_cluster else None
+        self._connection = self._connect(self._reply_timeout)
 
     def blocking_connection(self, name: str, block_s: float) -> "BlockingConnection":
-        """A connection of its own, named `name`, for calls that block up to `block_s`."""
-        return BlockingConnection(self._connect(block_s + self._answer_timeout, name, is_blocking=True))
+        """Return a connection of its own, named `name`, for calls that block up to `block_s`."""
+        return BlockingConnection(self._connect(block_s + self._reply_timeout, name, is_blocking=True))
 
-    def _connect(self, timeout: float, name: str = "", *, is_blocking: bool = False) -> Connection | Cluster:
+    def _connect(
+        self, timeout: float, name: str = "", *, is_blocking: bool = False
+    ) -> Connection | ClusterConnection:
+        address = self._redis_address
         if self._slots is not None:
-            return Cluster(self._slots, timeout, self._answer_timeout, name, is_blocking=is_blocking)
-        is_asked = self._address.kind is Kind.SENTINEL
-        where = Sentinels(self._address) if is_asked else Fixed(self._address.options)
-        return Connection(where, self.dialled, timeout, name)
+            return ClusterConnection(self._slots, timeout, self._reply_timeout, name, is_blocking=is_blocking)
+        if address.deployment is Deployment.SENTINEL:
+            return Connection(SentinelResolver(address), self.address, timeout, name)
+        return Connection(StaticResolver(address.options), self.address, timeout, name)
 
     async def call(self, *command: Any) -> Any:
-        """The answer to one plain command."""
+        """Return the reply to one command."""
         return await self._connection.call(*command)
 
     async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """The answers to several plain commands sent together, not as a transaction."""
+        """Return the replies to commands sent together, not as a transaction."""
         return await self._connection.pipe(commands)
 
     async def run(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> Any:
-        """The answer to a script; the server is taught it first where it does not know it."""
+        """Return the reply to a script, which is sent in full where the server does not know it."""
         call = self._connection.call
         try:
             return await call("EVALSHA", script.sha, len(keys), *keys, *args)
@@ -69,18 +72,27 @@ class Store:
     async def run_together(
         self, script: Script, calls: Sequence[tuple[Sequence[Any], Sequence[Any]]]
     ) -> list[Any]:
-        """The answers to one script called with several (keys, args): nobody sees the server in between."""
+        """Return the replies to one script called with several (keys, args) in one transaction."""
         if not calls:
             return []
-        rest = [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in calls]
+        commands = [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in calls]
         try:
-            return await self._connection.transact(rest)
+            return await self._connection.transact(commands)
         except NoScriptError:
-            # a server that does not know the script has run none of the calls; the first one teaches it
+            # none of the calls ran; the first one loads the script
             keys, args = calls[0]
-            return await self._connection.transact(
-                [("EVAL", script.text, len(keys), *keys, *args), *rest[1:]]
-            )
+            first = ("EVAL", script.text, len(keys), *keys, *args)
+            return await self._connection.transact([first, *commands[1:]])
+
+    async def check_connection(self) -> None:
+        """Return when the server replies; else raise an error with its address and the way out."""
+        try:
+            await self.call("PING")
+        except RedisConnectionError as error:
+            raise RedisConnectionError(
+                f"no server at {self.address} ({error.__cause__ or error}); "
+                f"start one there, or give another address by REDIS_URL or Corral(url)"
+            ) from error
 
     async def close(self) -> None:
         """Close every connection."""
@@ -90,11 +102,11 @@ class Store:
 class BlockingConnection:
     """A connection for one caller's blocking calls; opened when first used."""
 
-    def __init__(self, connection: Connection | Cluster) -> None:
+    def __init__(self, connection: Connection | ClusterConnection) -> None:
         self._connection = connection
 
     async def call(self, *command: Any) -> Any:
-        """The answer to one command; a call that fails or is cancelled leaves the line hung up."""
+        """Return the reply to one command; a call that fails or is cancelled closes the connection."""
         try:
             return await self._connection.call(*command)
         except BaseException:
@@ -107,7 +119,7 @@ class BlockingConnection:
 
 
 class Reconnect:
-    """How long to wait before dialling again: 100 ms doubling to 30 s, ±20 %, without end by default."""
+    """How long to wait before connecting again: 100 ms doubling to 30 s, ±20 %, without end by default."""
 
     def __init__(self, first_ms: int = 100, most_ms: int = 30_000, max_tries: int | None = None) -> None:
         self.first_ms = first_ms
@@ -115,16 +127,5 @@ class Reconnect:
         self.max_tries = max_tries
 
     def delay(self, tries: int) -> float:
-        """Seconds to wait after `tries` failed tries (the first is 0)."""
+        """Return the seconds to wait after `tries` failed tries (the first is 0)."""
         return min(self.first_ms << min(tries, 32), self.most_ms) * (0.8 + 0.4 * random()) / 1000
-
-
-async def first_contact(store: Store) -> None:
-    """Return when the server answers; say what was dialled where it does not."""
-    try:
-        await store.call("PING")
-    except RedisConnectionError as error:
-        raise RedisConnectionError(
-            f"no server at {store.dialled} ({error.__cause__ or error}); "
-            f"start one there, or give another address by REDIS_URL or Corral(url)"
-        ) from error

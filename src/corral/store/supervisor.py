@@ -1,8 +1,8 @@
-"""Keeps one embedded server up for as long as anyone holds a connection here, and no longer.
+"""The supervisor process of an embedded server: keeps it running while any owner is connected.
 
-Owners run this file as a process of its own, with the standard library alone, so that it is up in
-milliseconds. The protocol: whoever connects is an owner, is sent one line of JSON (`url`, or `error`)
-once the server answers, and stops being one when the connection closes, as it does even after SIGKILL.
+Owners run this file as a process of its own, with the standard library alone, so that it starts in
+milliseconds. Each connected process is an owner: it is sent one line of JSON (`url`, or `error`) once the
+server replies, and stops being an owner when its connection closes, as happens even after SIGKILL.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 SUPERVISOR_SOCKET = "supervisor.sock"
 SERVER_SOCKET = "server.sock"
-PLACE = "supervisor.json"
+SOCKETS = "supervisor.json"
 LOG = "server.log"
 LOCK = "supervisor.lock"
 
@@ -37,8 +37,8 @@ LOCK_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
 
 
-class KeepError(Exception):
-    """The server cannot be kept; the text goes to every owner."""
+class SupervisorError(Exception):
+    """The server cannot be kept running; the text goes to every owner."""
 
 
 class Supervisor:
@@ -55,44 +55,44 @@ class Supervisor:
         self.lock: int | None = None
         self.is_ready = False
         self.leaving: list[socket.socket] = []
-        self.bell, self._bell_rope = socket.socketpair()
+        self._wakeup, self._wakeup_signal = socket.socketpair()
 
     def run(self) -> None:
-        """Return when the last owner has gone and the server with it."""
-        problem = None
+        """Return when the last owner has disconnected and the server has ended."""
+        error_text = None
         try:
-            self._take_folder()
+            self._lock_folder()
             self._listen()
-            self._hang_bell()
+            self._wake_on_exit()
             self._start_server()
             while self.owners:
-                self._once()
-        except (KeepError, OSError) as error:
-            problem = str(error)
+                self._serve_once()
+        except (SupervisorError, OSError) as error:
+            error_text = str(error)
         finally:
-            self._leave()
-        self._tell({"error": problem})
+            self._shut_down()
+        self._send_all({"error": error_text})
 
-    def _take_folder(self) -> None:
-        """Wait until no other supervisor, and no server one has left behind, uses the folder."""
+    def _lock_folder(self) -> None:
+        """Wait until no other supervisor, and no server left behind by one, uses the folder."""
         self.lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         began = time.monotonic()
-        while not _locked(self.lock):
+        while not _try_lock(self.lock):
             waited = time.monotonic() - began
             if waited > LOCK_TIMEOUT_S:
-                raise KeepError(f"another server still uses {self.folder}, and does not end")
+                raise SupervisorError(f"another server still uses {self.folder}, and does not end")
             if waited > EVICT_AFTER_S:
                 self._evict()
             time.sleep(TICK_S)
-        _forget(self.folder, sockets_of(self.folder) or self.folder)
+        _remove_sockets(self.folder, sockets_of(self.folder) or self.folder)
         (self.folder / LOG).write_bytes(b"")
 
     def _evict(self) -> None:
-        """Ask the server of a supervisor that was killed to end; where the kernel did not do that."""
+        """Shut down the server of a supervisor that was killed, where the kernel did not."""
         sockets = sockets_of(self.folder)
         if sockets is None or _is_listening(sockets / SUPERVISOR_SOCKET):
             return
-        with suppress(OSError), dial(sockets / SERVER_SOCKET) as connection:
+        with suppress(OSError), connect(sockets / SERVER_SOCKET) as connection:
             connection.sendall(b"SHUTDOWN NOSAVE\r\n")
 
     def _listen(self) -> None:
@@ -101,12 +101,12 @@ class Supervisor:
                 raise OSError("path too long for a socket")
             self.listener = _listening(self.folder / SUPERVISOR_SOCKET)
         except OSError:
-            # too long a path, or a file system without sockets: a short private folder serves as well
-            self.sockets = Path(tempfile.mkdtemp(prefix="corral-", dir=_short_folder()))
+            # too long a path, or a file system without sockets: use a short private folder
+            self.sockets = Path(tempfile.mkdtemp(prefix="corral-", dir=_short_temporary_folder()))
             self.listener = _listening(self.sockets / SUPERVISOR_SOCKET)
-        draft = self.folder / f"{PLACE}.new"
+        draft = self.folder / f"{SOCKETS}.new"
         draft.write_text(json.dumps({"sockets": str(self.sockets), "pid": os.getpid()}))
-        draft.replace(self.folder / PLACE)
+        draft.replace(self.folder / SOCKETS)
 
     def _start_server(self) -> None:
         assert self.lock is not None
@@ -123,76 +123,76 @@ class Supervisor:
                 preexec_fn=dies_with_parent(),
             )  # fmt: skip
 
-    def _hang_bell(self) -> None:
-        """Let the end of the server wake the loop."""
-        self._bell_rope.setblocking(False)
-        signal.set_wakeup_fd(self._bell_rope.fileno(), warn_on_full_buffer=False)
+    def _wake_on_exit(self) -> None:
+        """Wake the loop when the server process ends."""
+        self._wakeup_signal.setblocking(False)
+        signal.set_wakeup_fd(self._wakeup_signal.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
-    def _look_after_server(self) -> None:
+    def _check_server(self) -> None:
         assert self.server is not None
         if self.server.poll() is not None:
             if not self.is_ready:
-                raise KeepError(f"{self.binary} ended at once in {self.folder}: {self._last_words()}")
-            # killed by someone else: its append-only file has the data
+                raise SupervisorError(f"{self.binary} ended at once in {self.folder}: {self._log_tail()}")
+            # killed from outside: its append-only file has the data
             self._start_server()
-        elif not self.is_ready and _answers(self.sockets / SERVER_SOCKET):
+        elif not self.is_ready and _replies(self.sockets / SERVER_SOCKET):
             self.is_ready = True
-            self._tell(self._greeting())
+            self._send_all(self._ready_message())
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         lines = (self.folder / LOG).read_text(errors="replace").strip().splitlines()
-        return " / ".join(lines[-3:]) or "it said nothing"
+        return " / ".join(lines[-3:]) or "its log is empty"
 
-    def _greeting(self) -> dict[str, Any]:
+    def _ready_message(self) -> dict[str, Any]:
         return {"url": f"unix://{quote(str(self.sockets / SERVER_SOCKET))}", "pid": os.getpid()}
 
-    def _once(self) -> None:
+    def _serve_once(self) -> None:
         assert self.listener is not None
         timeout = None if self.is_ready else TICK_S
-        readable, _, _ = select.select([self.bell, self.listener, *self.owners], [], [], timeout)
+        readable, _, _ = select.select([self._wakeup, self.listener, *self.owners], [], [], timeout)
         for connection in readable:
             if connection is self.listener:
-                self._welcome(self.listener.accept()[0])
-            elif connection is self.bell:
-                self.bell.recv(64)
+                self._add_owner(self.listener.accept()[0])
+            elif connection is self._wakeup:
+                self._wakeup.recv(64)
             else:
-                self._hear(connection)
+                self._receive(connection)
         if self.owners:
-            self._dismiss()
-            self._look_after_server()
+            self._close_leaving()
+            self._check_server()
 
-    def _welcome(self, owner: socket.socket) -> None:
+    def _add_owner(self, owner: socket.socket) -> None:
         self.owners.append(owner)
         if self.is_ready:
-            _say(owner, self._greeting())
+            _send(owner, self._ready_message())
 
-    def _hear(self, owner: socket.socket) -> None:
-        """Owners have nothing to say but good-bye."""
+    def _receive(self, owner: socket.socket) -> None:
+        """Remove an owner whose connection has closed; owners send nothing."""
         with suppress(OSError):
             if owner.recv(4096):
                 return
         self.owners.remove(owner)
         self.leaving.append(owner)
 
-    def _dismiss(self) -> None:
+    def _close_leaving(self) -> None:
         # the last owner's connection stays open until this process ends: that is how it sees the end
         for owner in self.leaving:
             owner.close()
         self.leaving.clear()
 
-    def _tell(self, line: dict[str, Any]) -> None:
+    def _send_all(self, line: dict[str, Any]) -> None:
         for owner in self.owners:
-            _say(owner, line)
+            _send(owner, line)
 
-    def _leave(self) -> None:
+    def _shut_down(self) -> None:
         if self.listener is not None:
-            # first, so that whoever comes now starts a supervisor of its own and waits for the folder
+            # first, so that a new owner starts another supervisor, which waits for the folder
             self.listener.close()
         if self.server is not None:
             _stop(self.server)
-        if self.lock is not None and _locked(self.lock):
-            _forget(self.folder, self.sockets)
+        if self.lock is not None and _try_lock(self.lock):
+            _remove_sockets(self.folder, self.sockets)
         if self.temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -206,7 +206,7 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
         server.wait()
 
 
-def _locked(lock: int) -> bool:
+def _try_lock(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -215,16 +215,16 @@ def _locked(lock: int) -> bool:
 
 
 def sockets_of(folder: Path) -> Path | None:
-    """Where the supervisor of `folder` and its server listen, or did; None where there was none."""
+    """Return the folder of the sockets of `folder`'s supervisor and server; None where there was none."""
     try:
-        return Path(json.loads((folder / PLACE).read_text())["sockets"])
+        return Path(json.loads((folder / SOCKETS).read_text())["sockets"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _forget(folder: Path, sockets: Path) -> None:
-    """Remove what a supervisor of the folder, ended or killed, has listened on."""
-    (folder / PLACE).unlink(missing_ok=True)
+def _remove_sockets(folder: Path, sockets: Path) -> None:
+    """Remove the sockets of a supervisor that has ended or was killed."""
+    (folder / SOCKETS).unlink(missing_ok=True)
     for name in (SUPERVISOR_SOCKET, SERVER_SOCKET):
         (sockets / name).unlink(missing_ok=True)
     if sockets != folder:
@@ -232,7 +232,7 @@ def _forget(folder: Path, sockets: Path) -> None:
             sockets.rmdir()
 
 
-def _short_folder() -> str:
+def _short_temporary_folder() -> str:
     usual = tempfile.gettempdir()
     return usual if len(os.fsencode(usual)) < LONGEST_SOCKET_PATH - 40 else "/tmp"
 
@@ -250,8 +250,8 @@ def _listening(path: Path) -> socket.socket:
     return listener
 
 
-def dial(path: Path, timeout: float = 1.0) -> socket.socket:
-    """A connection to the socket at `path`, or an OSError."""
+def connect(path: Path, timeout: float = 1.0) -> socket.socket:
+    """Return a connection to the socket at `path`, or raise OSError."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(timeout)
     try:
@@ -264,29 +264,29 @@ def dial(path: Path, timeout: float = 1.0) -> socket.socket:
 
 def _is_listening(path: Path) -> bool:
     try:
-        dial(path).close()
+        connect(path).close()
     except OSError:
         return False
     return True
 
 
-def _answers(path: Path) -> bool:
+def _replies(path: Path) -> bool:
     try:
-        with dial(path) as connection:
+        with connect(path) as connection:
             connection.sendall(b"PING\r\n")
-            # while it reads its file back it says -LOADING
+            # while it loads its file the reply is -LOADING
             return connection.recv(64).startswith(b"+PONG")
     except OSError:
         return False
 
 
-def _say(owner: socket.socket, line: dict[str, Any]) -> None:
+def _send(owner: socket.socket, line: dict[str, Any]) -> None:
     with suppress(OSError):
         owner.sendall(json.dumps(line).encode() + b"\n")
 
 
 def dies_with_parent() -> Callable[[], None] | None:
-    """On Linux, makes the kernel end the server cleanly when its supervisor is killed."""
+    """Return a function that makes Linux end the server cleanly when its supervisor is killed."""
     if sys.platform != "linux":
         return None
     set_option = ctypes.CDLL(None).prctl
@@ -300,16 +300,16 @@ def dies_with_parent() -> Callable[[], None] | None:
     return prepare
 
 
-def _end(_signal: int, _frame: Any) -> None:
+def _exit(_signal: int, _frame: Any) -> None:
     sys.exit(0)
 
 
 def main(arguments: list[str]) -> None:
-    """Detach from the owner that started us, then keep."""
+    """Detach from the owner that started this process, then run."""
     folder, binary, first, temporary = arguments
     if os.fork():
         os._exit(0)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _exit)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     connection = socket.socket(fileno=int(first))

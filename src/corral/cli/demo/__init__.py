@@ -18,7 +18,7 @@ from corral.cli.demo.stage import Broken, Report, Skipped, Stage, Step
 from corral.cli.screen import Screen
 from corral.cli.session import FAILED, JsonOption, finish, remember
 from corral.errors import InvalidOptions
-from corral.store.embedded import Embedded
+from corral.store.embedded import EmbeddedServer
 from corral.telemetry import logs
 
 HAS_GATEWAY = find_spec("fastapi") is not None
@@ -61,7 +61,7 @@ def command(
         began = perf_counter()
         end_at_sigterm()
         stage = Stage(screen)
-        server = Embedded(temporary=True)
+        server = EmbeddedServer(temporary=True)
         with server:
             folder = server.folder
             stage.say(f"a private server is up after {perf_counter() - began:.2f} s")

@@ -11,7 +11,7 @@ from corral.cli.doctor.node import ask_info, check_node
 from corral.errors import RedisError, RedisResponseError
 from corral.protocols import Protocol
 from corral.store.client import Store
-from corral.store.slots import has_tag
+from corral.store.cluster import has_tag
 
 SLOTS = 16_384
 
