@@ -1,4 +1,4 @@
-"""Objects of the drop-in on a server of their own, and the real Node peer beside them."""
+"""Fixtures: objects of the drop-in, and Node's Queue on the same server."""
 
 from collections.abc import AsyncIterator
 
@@ -11,10 +11,10 @@ from tests.support.node import Node
 
 @pytest.fixture
 async def factory(url: str) -> AsyncIterator[Factory]:
-    """Makes queues, workers, listeners and flow producers; closes them in the end."""
-    made = Factory(url)
-    yield made
-    await made.close()
+    """Creates queues, workers, listeners and flow producers, and closes them at the end."""
+    factory = Factory(url)
+    yield factory
+    await factory.close()
 
 
 @pytest.fixture

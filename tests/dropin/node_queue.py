@@ -25,7 +25,7 @@ class NodeQueue:
         return str(job["id"])
 
     async def read(self, job_id: Any) -> dict[str, Any]:
-        """The job as Node reads it."""
+        """Return the job as Node reads it."""
         job: dict[str, Any] = await self.node("fromId", queue="queue", id=str(job_id))
         return job
 
@@ -33,5 +33,5 @@ class NodeQueue:
         return await self.node("job", queue="queue", id=str(job_id), method=method, args=list(args))
 
     async def works(self, script: dict[str, Any] | None = None, **opts: Any) -> None:
-        """A real Node worker from here on."""
+        """Start a Node worker."""
         await self.node("runWorker", handle="worker", **self.where, script=script or {}, opts=opts)

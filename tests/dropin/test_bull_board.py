@@ -30,15 +30,13 @@ def board_process() -> Iterator[Node]:
 
 @pytest.fixture
 async def ask(board_process: Node, factory: Factory) -> AsyncIterator[Ask]:
-    """Call a route of the board, which knows the queues `mail` and `photos`; what it answers."""
+    """Calls a route of the board, which has the queues `mail` and `photos`, and returns its response."""
     await board_process("open", url=factory.url, prefix="bull", names=["mail", "photos"])
 
-    async def call(method: str, route: str, **given: Any) -> Any:
-        params = {"queueName": "mail", **given.pop("params", {})}
-        query = given.pop("query", {})
-        answer = await board_process(
-            "ask", method=method, route=route, params=params, query=query, body=given
-        )
+    async def call(method: str, route: str, **body: Any) -> Any:
+        params = {"queueName": "mail", **body.pop("params", {})}
+        query = body.pop("query", {})
+        answer = await board_process("ask", method=method, route=route, params=params, query=query, body=body)
         assert answer["status"] < 400, answer
         return answer["body"]
 
@@ -47,11 +45,11 @@ async def ask(board_process: Node, factory: Factory) -> AsyncIterator[Ask]:
 
 
 async def listed(ask: Ask, status: str = "latest") -> dict[str, Any]:
-    """The queue `mail` as the board lists it, with its jobs of a state."""
+    """Return the queue `mail` as the board lists it, with its jobs of a state."""
     query = {"activeQueue": "mail", "status": status, "page": "1", "jobsPerPage": "20"}
     queues = (await ask("get", "/api/queues", query=query))["queues"]
-    found: dict[str, Any] = next(queue for queue in queues if queue["name"] == "mail")
-    return found
+    mail: dict[str, Any] = next(queue for queue in queues if queue["name"] == "mail")
+    return mail
 
 
 async def fails_first(job: Job, token: str) -> Any:
@@ -99,8 +97,8 @@ async def test_the_board_shows_a_job_with_its_log_and_its_flow(factory: Factory,
             {"name": "photo", "queueName": "photos", "opts": {"jobId": "photo"}}]}
     )  # fmt: skip
     await queue.addJobLog("album", "a line")
-    shown = await ask("get", "/api/queues/:queueName/:jobId", params={"jobId": "album"})
-    assert (shown["job"]["name"], shown["status"]) == ("album", "waiting-children")
+    page = await ask("get", "/api/queues/:queueName/:jobId", params={"jobId": "album"})
+    assert (page["job"]["name"], page["status"]) == ("album", "waiting-children")
     assert await ask("get", "/api/queues/:queueName/:jobId/logs", params={"jobId": "album"}) == ["a line"]
     flow = await ask("get", "/api/queues/:queueName/:jobId/flow", params={"jobId": "album"})
     assert "photo" in str(flow)

@@ -1,4 +1,4 @@
-"""Whatever the official client takes as a connection is an address here."""
+"""Every kind of connection that the official client accepts is read as an address."""
 
 import asyncio
 import ssl
@@ -13,13 +13,12 @@ from corral.bullmq import Queue, QueueEvents, Worker
 from corral.bullmq.connection import address_of
 from corral.errors import InvalidOptions
 from tests.dropin.factory import EventRecorder, Factory, nothing
-from tests.support.polling import until
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
 
 @pytest.mark.parametrize(
-    ("given", "url"),
+    ("connection", "url"),
     [
         (None, "redis://localhost:6379/0"),
         ({}, "redis://localhost:6379/0"),
@@ -39,11 +38,11 @@ from tests.support.servers import Server
         (redis.Redis(unix_socket_path="/run/r.sock", socket_timeout=None), "unix:///run/r.sock?db=0"),
     ],
 )
-def test_a_connection_is_read_as_an_address(given: Any, url: str) -> None:
-    assert address_of(given) == url
+def test_a_connection_is_read_as_an_address(connection: Any, url: str) -> None:
+    assert address_of(connection) == url
 
 
-def test_a_client_that_asks_sentinels_is_read_as_their_address() -> None:
+def test_a_sentinel_client_is_read_as_a_sentinel_address() -> None:
     watching = {"username": "w", "password": "x", "socket_timeout": 1}
     sentinel = Sentinel([("a", 26379), ("b", 26380)], sentinel_kwargs=watching)
     client = sentinel.master_for("shop", db=2, password="p/w", socket_timeout=None)
@@ -59,7 +58,7 @@ def test_a_client_that_asks_sentinels_is_read_as_their_address() -> None:
         address_of(sentinel)  # type: ignore[arg-type]
 
 
-def test_a_client_of_a_cluster_is_read_as_its_address() -> None:
+def test_a_cluster_client_is_read_as_a_cluster_address() -> None:
     nodes = [ClusterNode("a", 7000), ClusterNode("b", 7001)]
     client = RedisCluster(startup_nodes=nodes, username="me", password="x", socket_timeout=None)
     assert address_of(client).startswith("redis+cluster://me:x@a:7000,b:7001")
@@ -75,30 +74,30 @@ def test_tls_of_a_client_is_kept() -> None:
     assert "ssl_cert_reqs=optional" in address_of(client)
 
 
-@pytest.mark.parametrize("given", [5, ["db"], {"credential_provider": object()}])
-def test_what_is_no_address_is_refused_with_the_way_out(given: Any) -> None:
+@pytest.mark.parametrize("connection", [5, ["db"], {"credential_provider": object()}])
+def test_an_invalid_connection_is_refused_with_the_valid_kinds(connection: Any) -> None:
     with pytest.raises(InvalidOptions, match="give host, port, db, username and password, a URL, or"):
-        address_of(given)
+        address_of(connection)
 
 
 @pytest.mark.parametrize("kind", ["dict", "url", "client"])
 async def test_every_kind_of_connection_works(server: Server, kind: str) -> None:
     client = redis.Redis(host="127.0.0.1", port=server.port)
-    given: Any = {
+    connection: Any = {
         "dict": {"host": "127.0.0.1", "port": server.port}, "url": server.url, "client": client,
     }[kind]  # fmt: skip
-    queue, events = Queue("mail", {"connection": given}), QueueEvents("mail", {"connection": given})
+    queue, events = Queue("mail", {"connection": connection}), QueueEvents("mail", {"connection": connection})
     await events.waitUntilReady()
-    worker = Worker("mail", nothing, {"connection": given})
+    worker = Worker("mail", nothing, {"connection": connection})
     job = await queue.add("send", {})
     assert await job.waitUntilFinished(events, 10_000) is None
     for each in (worker, events, queue):
         await each.close()
-    assert await client.exists("bull:mail:1") == 1, "a client that was given stays open"
+    assert await client.exists("bull:mail:1") == 1, "a client passed as connection stays open"
     await client.aclose()
 
 
-async def test_a_client_of_ones_own_speaks_to_the_same_server(factory: Factory) -> None:
+async def test_the_client_of_a_queue_uses_the_same_server(factory: Factory) -> None:
     queue = factory.queue(prefix="shop")
     await queue.add("send", {"a": 1})
     assert await queue.client.llen(queue.keys["wait"]) == 1
@@ -114,19 +113,15 @@ def test_one_queue_is_used_from_many_event_loops(server: Server) -> None:
     assert asyncio.run(queue.count()) == 3
 
 
-async def test_a_worker_waits_for_a_server_that_is_not_there_yet(factory: Factory, server: Server) -> None:
+async def test_a_worker_waits_for_a_server_that_is_not_up_yet(factory: Factory, server: Server) -> None:
     job = await factory.queue().add("send", {})
     events = await factory.events()
     with Proxy(server.port) as proxy:
         proxy.go_away()
         worker = Worker("mail", nothing, {"connection": proxy.url})
-        heard = EventRecorder(worker, "error", "completed")
-
-        async def told() -> bool:
-            return bool(heard.events)
-
-        await until(told)
-        assert heard.names() == ["error"]
+        recorded = EventRecorder(worker, "error", "completed")
+        await recorded.wait_for("error")
+        assert recorded.names() == ["error"]
         proxy.come_back()
         assert await job.waitUntilFinished(events, 10_000) is None
         await worker.close()
@@ -136,21 +131,17 @@ async def test_a_worker_goes_on_after_an_outage(factory: Factory, server: Server
     queue, events = factory.queue(), await factory.events()
     with Proxy(server.port) as proxy:
         worker = Worker("mail", nothing, {"connection": proxy.url})
-        heard = EventRecorder(worker, "error")
+        recorded = EventRecorder(worker, "error")
         await (await queue.add("send", {})).waitUntilFinished(events, 10_000)
         proxy.go_away()
         job = await queue.add("send", {})
-
-        async def told() -> bool:
-            return bool(heard.events)
-
-        await until(told)
+        await recorded.wait_for("error")
         proxy.come_back()
         assert await job.waitUntilFinished(events, 10_000) is None
         await worker.close()
 
 
-async def test_a_worker_is_closed_while_its_server_is_away(factory: Factory, server: Server) -> None:
+async def test_a_worker_is_closed_during_an_outage(factory: Factory, server: Server) -> None:
     with Proxy(server.port) as proxy:
         proxy.go_away()
         worker = Worker("mail", nothing, {"connection": proxy.url})

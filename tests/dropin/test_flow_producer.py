@@ -11,7 +11,7 @@ from tests.support.polling import until
 
 
 def album(**opts: Any) -> dict[str, Any]:
-    """A parent in one queue and two children in another."""
+    """Return a parent in one queue with two children in another."""
     return {
         "name": "album",
         "queueName": "mail",
@@ -30,7 +30,7 @@ async def photos(job: Job, token: str) -> Any:
     return f"photo {job.data['number']}"
 
 
-async def test_a_flow_is_added_whole_and_node_reads_it(factory: Factory, node_queue: NodeQueue) -> None:
+async def test_a_flow_is_added_as_a_whole_and_node_reads_it(factory: Factory, node_queue: NodeQueue) -> None:
     tree = await factory.flows().add(album())
     assert tree is not None
     assert (tree["job"].id, tree["job"].name) == ("album", "album")
@@ -46,7 +46,7 @@ async def test_a_flow_is_added_whole_and_node_reads_it(factory: Factory, node_qu
     assert await node_queue("getJobState", "album") == "waiting-children"
 
 
-async def test_a_parent_runs_when_its_children_have_and_gets_their_results(
+async def test_a_parent_runs_after_its_children_and_gets_their_results(
     factory: Factory, node_queue: NodeQueue
 ) -> None:
     async def bind(job: Job, token: str) -> Any:
@@ -86,16 +86,16 @@ async def test_children_are_read_by_kind_and_by_page(factory: Factory, node_queu
     }  # fmt: skip
     assert list((await parent.getIgnoredChildrenFailures()).values()) == ["blurred"]
     assert await parent.getFailedChildrenValues() == await parent.getIgnoredChildrenFailures()
-    asked: dict[str, Any] = {"processed": {"count": 5}, "unprocessed": {"cursor": 0}, "ignored": {}}
-    paged = await parent.getDependencies(asked)
+    pages: dict[str, Any] = {"processed": {"count": 5}, "unprocessed": {"cursor": 0}, "ignored": {}}
+    paged = await parent.getDependencies(pages)
     assert list(paged["processed"].values()) == ["photo 1"]
     assert (paged["unprocessed"], paged["nextUnprocessedCursor"]) == (["bull:photos:late"], 0)
-    assert paged == await node_queue.job("album", "getDependencies", asked)
+    assert paged == await node_queue.job("album", "getDependencies", pages)
     await parent.removeUnprocessedChildren()
     assert await factory.queue("photos").getJob("late") is None
 
 
-async def test_a_child_is_let_go_of(factory: Factory) -> None:
+async def test_a_child_is_detached_from_its_parent(factory: Factory) -> None:
     tree = await factory.flows().add(album())
     assert tree is not None
     first, second = (child["job"] for child in tree["children"])
@@ -107,7 +107,7 @@ async def test_a_child_is_let_go_of(factory: Factory) -> None:
     assert await tree["job"].getState() == "waiting"
 
 
-async def test_a_failed_child_fails_its_parent_in_nodes_words(
+async def test_a_failed_child_fails_its_parent_with_nodes_reason(
     factory: Factory, node_queue: NodeQueue
 ) -> None:
     flow = album(failParentOnFailure=True)
@@ -121,20 +121,16 @@ async def test_a_failed_child_fails_its_parent_in_nodes_words(
         ran.append(job.id)
 
     worker = factory.worker(bind)
-    heard = EventRecorder(worker, "failed")
+    recorded = EventRecorder(worker, "failed")
     factory.worker(photos, "photos")
     child = tree["children"][1]["job"]
     with pytest.raises(Exception, match=f"^child bull:photos:{child.id} failed$"):
         await tree["job"].waitUntilFinished(events, 10_000)
     assert ran == []
-    await until(lambda: _told(heard))
-    [[job, error]] = heard.of("failed")
+    await recorded.wait_for("failed")
+    [[job, error]] = recorded.of("failed")
     assert (job.id, str(error)) == ("album", f"child bull:photos:{child.id} failed")
     assert (await node_queue.read("album"))["failedReason"] == str(error)
-
-
-async def _told(heard: EventRecorder) -> bool:
-    return bool(heard.events)
 
 
 async def test_a_processor_adds_children_and_waits_for_them(factory: Factory, node_queue: NodeQueue) -> None:
@@ -157,11 +153,11 @@ async def test_a_processor_adds_children_and_waits_for_them(factory: Factory, no
     events = await factory.events()
     job = await queue.add("album", {})
     worker = factory.worker(process)
-    heard = EventRecorder(worker, "error", "failed")
+    recorded = EventRecorder(worker, "error", "failed")
     await until(job.isWaitingChildren)
     factory.worker(photos, "photos")
     assert await job.waitUntilFinished(events, 10_000) == ["photo 1", "photo 2"]
-    assert (steps, heard.events) == ([None, "second"], [])
+    assert (steps, recorded.events) == ([None, "second"], [])
     assert (await node_queue.read(job.id))["attemptsMade"] == 1
 
 
@@ -176,25 +172,25 @@ async def test_a_job_is_not_completed_before_its_children(factory: Factory, node
     events = await factory.events()
     job = await queue.add("album", {})
     factory.worker(process)
-    words = r"^Job 1 has pending dependencies\. moveToFinished$"
-    with pytest.raises(Exception, match=words):
+    message = r"^Job 1 has pending dependencies\. moveToFinished$"
+    with pytest.raises(Exception, match=message):
         await job.waitUntilFinished(events, 10_000)
     again = await factory.queue("albums").add("album", {})
-    taken = await factory.worker(None, "albums").getNextJob("token")
-    assert taken is not None
+    album = await factory.worker(None, "albums").getNextJob("token")
+    assert album is not None
     await factory.queue("photos").add("photo", {}, {"parent": {"id": again.id, "queue": "bull:albums"}})
-    with pytest.raises(TypeError, match=words):
-        await taken.moveToCompleted("too early", "token")
+    with pytest.raises(TypeError, match=message):
+        await album.moveToCompleted("too early", "token")
 
 
 async def test_many_flows_are_added_at_once_in_queues_of_many_prefixes(factory: Factory) -> None:
     flows = factory.flows(prefix="shop")
     first, second = album(), {"name": "lone", "queueName": "mail", "prefix": "else", "data": [1]}
-    found = await flows.addBulk([first, second])
-    assert found is not None
-    assert found[0]["job"].queueQualifiedName == "shop:mail"
-    assert "children" not in found[1]
-    lone = await Job.fromId(found[1]["job"].queue, found[1]["job"].id)
+    trees = await flows.addBulk([first, second])
+    assert trees is not None
+    assert trees[0]["job"].queueQualifiedName == "shop:mail"
+    assert "children" not in trees[1]
+    lone = await Job.fromId(trees[1]["job"].queue, trees[1]["job"].id)
     assert lone is not None
     assert (lone.data, lone.queueQualifiedName) == ([1], "else:mail")
     assert await factory.queue("photos", prefix="shop").getWaitingCount() == 2
@@ -224,7 +220,7 @@ async def test_a_flow_is_read_with_its_levels(factory: Factory) -> None:
     assert await factory.flows().getFlow({"id": "none", "queueName": "mail"}) is None
 
 
-async def test_what_cannot_be_added_leaves_nothing_behind(factory: Factory) -> None:
+async def test_a_refused_flow_writes_nothing(factory: Factory) -> None:
     flows, queue = factory.flows(), factory.queue()
     missing = {**album(), "opts": {"parent": {"id": "gone", "queue": "bull:mail"}}}
     with pytest.raises(TypeError, match=r"^Missing key for parent job bull:mail:gone\. addJob$"):

@@ -11,15 +11,15 @@ from tests.dropin.factory import EventRecorder, Factory
 from tests.dropin.node_queue import NodeQueue
 
 
-async def taken(factory: Factory, token: str = "token", **opts: Any) -> Job:
-    """A job in our hands."""
+async def claimed(factory: Factory, token: str = "token", **opts: Any) -> Job:
+    """Return a job that this process has claimed."""
     await factory.queue().add("send", {"a": 1}, opts)
     job = await factory.worker(None).getNextJob(token)
     assert job is not None
     return job
 
 
-# -- words --------------------------------------------------------------------------------------------------
+# -- data, progress, log ------------------------------------------------------------------------------------
 
 
 async def test_data_is_replaced(factory: Factory, node_queue: NodeQueue) -> None:
@@ -33,18 +33,18 @@ async def test_data_is_replaced(factory: Factory, node_queue: NodeQueue) -> None
     assert vars(caught.value)["code"] == -1
 
 
-async def test_progress_is_told_to_listeners(factory: Factory, node_queue: NodeQueue) -> None:
+async def test_progress_is_emitted_to_listeners(factory: Factory, node_queue: NodeQueue) -> None:
     queue = factory.queue()
     events = await factory.events()
-    heard, own = EventRecorder(events, "progress"), EventRecorder(queue, "progress")
+    recorded, own = EventRecorder(events, "progress"), EventRecorder(queue, "progress")
     job = await queue.add("send", {})
     for progress in (0, 42, {"step": "ü", "of": 3}, [1], "half"):
         await job.updateProgress(progress)
         assert (await node_queue.read(job.id))["progress"] == progress == job.progress
     assert [args[1] for args in own.of("progress")] == [0, 42, {"step": "ü", "of": 3}, [1], "half"]
-    while len(heard.events) < 5:
+    while len(recorded.events) < 5:
         await asyncio.sleep(0.005)
-    assert heard.of("progress")[2][0] == {"jobId": "1", "data": {"step": "ü", "of": 3}}
+    assert recorded.of("progress")[2][0] == {"jobId": "1", "data": {"step": "ü", "of": 3}}
     await job.remove()
     with pytest.raises(TypeError, match=r"^Missing key for job 1\. updateProgress$"):
         await job.updateProgress(1)
@@ -63,12 +63,12 @@ async def test_log_lines_are_kept_and_cleared(factory: Factory, node_queue: Node
         await job.log("late")
 
 
-async def test_a_held_job_is_not_removed(factory: Factory, node_queue: NodeQueue) -> None:
-    job = await taken(factory)
-    words = "^Job 1 could not be removed because it is locked by another worker$"
-    with pytest.raises(Exception, match=words):
+async def test_a_locked_job_is_not_removed(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await claimed(factory)
+    message = "^Job 1 could not be removed because it is locked by another worker$"
+    with pytest.raises(Exception, match=message):
         await job.remove()
-    with pytest.raises(Exception, match=words):
+    with pytest.raises(Exception, match=message):
         await node_queue.job(job.id, "remove")
     await job.moveToCompleted(None, "token")
     await job.remove()
@@ -105,12 +105,12 @@ async def test_a_job_is_in_one_state_at_a_time(factory: Factory, node_queue: Nod
         "waiting": await queue.add("waits", {}),
         "waiting-children": tree["job"],
     }
-    asked = [
+    methods = [
         "isCompleted", "isFailed", "isActive", "isDelayed", "isPrioritized", "isWaiting", "isWaitingChildren",
     ]  # fmt: skip
-    for (state, job), method in zip(jobs.items(), asked, strict=True):
+    for (state, job), method in zip(jobs.items(), methods, strict=True):
         assert await job.getState() == await node_queue.job(job.id, "getState") == state
-        assert [name for name in asked if await getattr(job, name)()] == [method]
+        assert [name for name in methods if await getattr(job, name)()] == [method]
     await queue.pause()
     assert await jobs["waiting"].isWaiting()
 
@@ -131,10 +131,10 @@ async def test_a_delay_is_changed(factory: Factory, node_queue: NodeQueue) -> No
     await job.changeDelay(5)
     assert job.delay == (await node_queue.read(job.id))["delay"] == 5
     await job.promote()
-    words = r"^Job 1 is not in the delayed state\. changeDelay$"
-    with pytest.raises(TypeError, match=words):
+    message = r"^Job 1 is not in the delayed state\. changeDelay$"
+    with pytest.raises(TypeError, match=message):
         await job.changeDelay(7)
-    with pytest.raises(Exception, match=words):
+    with pytest.raises(Exception, match=message):
         await node_queue.job(job.id, "changeDelay", 7)
 
 
@@ -151,11 +151,11 @@ async def test_a_priority_is_changed(factory: Factory, node_queue: NodeQueue) ->
         await first.changePriority({"priority": 4})
 
 
-# -- held by hand -------------------------------------------------------------------------------------------
+# -- claimed manually ---------------------------------------------------------------------------------------
 
 
-async def test_a_job_taken_by_hand_is_completed(factory: Factory, node_queue: NodeQueue) -> None:
-    job = await taken(factory)
+async def test_a_manually_claimed_job_is_completed(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await claimed(factory)
     assert (job.token, job.attemptsStarted, await job.getState()) == ("token", 1, "active")
     assert await factory.queue().store.call("GET", "bull:mail:1:lock") == b"token"
     assert await job.moveToCompleted({"fine": True}, "token") == [None, None, None, None]
@@ -164,8 +164,8 @@ async def test_a_job_taken_by_hand_is_completed(factory: Factory, node_queue: No
     assert (job.returnvalue, job.attemptsMade, job.finishedOn) == ({"fine": True}, 1, seen["finishedOn"])
 
 
-async def test_the_next_job_comes_with_the_end_of_the_last(factory: Factory) -> None:
-    job = await taken(factory)
+async def test_fetch_next_claims_the_next_job(factory: Factory) -> None:
+    job = await claimed(factory)
     await factory.queue().add("next", {"b": 2})
     fields, job_id, limited, due = await job.moveToCompleted(1, "token", True)
     following = Job.fromJSON(job.queue, fields, job_id)
@@ -185,10 +185,10 @@ async def test_the_next_job_comes_with_the_end_of_the_last(factory: Factory) -> 
         ({"attempts": 1}, ValueError("no"), "failed"),
     ],
 )
-async def test_a_job_taken_by_hand_fails_by_its_options(
+async def test_a_manually_claimed_job_fails_by_its_options(
     factory: Factory, node_queue: NodeQueue, opts: dict[str, Any], error: Exception, state: str
 ) -> None:
-    job = await taken(factory, **opts)
+    job = await claimed(factory, **opts)
     try:
         raise error
     except Exception as caught:
@@ -201,14 +201,14 @@ async def test_a_job_taken_by_hand_fails_by_its_options(
     assert job.stacktrace == seen["stacktrace"]
 
 
-async def test_a_strategy_of_ones_own_says_when_a_job_is_tried_again(
+async def test_a_backoff_strategy_decides_when_a_job_is_retried(
     factory: Factory, node_queue: NodeQueue
 ) -> None:
     await factory.queue().add("send", {}, {"attempts": 5, "backoff": {"type": "mine"}})
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def strategy(made: int, kind: str, error: Exception, job: Job) -> int:
-        asked.append((made, kind, str(error), job.id))
+        calls.append((made, kind, str(error), job.id))
         return -1 if made == 2 else 0
 
     worker = factory.worker(None, settings={"backoffStrategy": strategy})
@@ -216,19 +216,19 @@ async def test_a_strategy_of_ones_own_says_when_a_job_is_tried_again(
         job = await worker.getNextJob(token)
         assert job is not None
         await job.moveToFailed(ValueError("no"), token)
-    assert asked == [(1, "mine", "no", "1"), (2, "mine", "no", "1")]
+    assert calls == [(1, "mine", "no", "1"), (2, "mine", "no", "1")]
     assert await node_queue.job("1", "getState") == "failed"
 
 
 async def test_a_discarded_job_has_no_other_attempt(factory: Factory) -> None:
-    job = await taken(factory, attempts=5)
+    job = await claimed(factory, attempts=5)
     job.discard()
     await job.moveToFailed(ValueError("no"), "token")
     assert await job.isFailed()
 
 
-async def test_a_job_taken_by_hand_is_put_off(factory: Factory, node_queue: NodeQueue) -> None:
-    job = await taken(factory)
+async def test_a_manually_claimed_job_is_delayed(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await claimed(factory)
     await job.moveToDelayed(int(time.time() * 1000) + 60_000, "token")
     seen = await node_queue.read(job.id)
     assert await node_queue.job(job.id, "getState") == "delayed"
@@ -237,15 +237,15 @@ async def test_a_job_taken_by_hand_is_put_off(factory: Factory, node_queue: Node
     assert job.delay == seen["delay"]
 
 
-async def test_a_job_taken_by_hand_is_given_back(factory: Factory, node_queue: NodeQueue) -> None:
-    job = await taken(factory)
+async def test_a_manually_claimed_job_is_put_back(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await claimed(factory)
     await factory.queue().add("second", {})
     await job.moveToWait("token")
     assert [each["id"] for each in await node_queue("getWaiting")] == ["1", "2"]
 
 
-async def test_a_lock_is_held_for_longer(factory: Factory) -> None:
-    job = await taken(factory)
+async def test_a_lock_is_extended(factory: Factory) -> None:
+    job = await claimed(factory)
     store = factory.queue().store
     assert await job.extendLock("token", 90_000) == 1
     assert 80_000 < await store.call("PTTL", "bull:mail:1:lock") <= 90_000
@@ -262,11 +262,13 @@ MOVES: list[tuple[str, list[Any], str]] = [
 
 
 @pytest.mark.parametrize(("method", "args", "command"), MOVES)
-async def test_a_stranger_moves_nothing(factory: Factory, method: str, args: list[Any], command: str) -> None:
-    job = await taken(factory)
+async def test_a_wrong_token_moves_nothing(
+    factory: Factory, method: str, args: list[Any], command: str
+) -> None:
+    job = await claimed(factory)
     before = await factory.queue().read("1")
     with pytest.raises(TypeError, match=f"^Lock mismatch for job 1. Cmd {command} from active$"):
-        await getattr(job, method)(*args, "stranger")
+        await getattr(job, method)(*args, "wrong-token")
     await factory.queue().store.call("DEL", "bull:mail:1:lock")
     with pytest.raises(TypeError, match=f"^Missing lock for job 1. {command}$"):
         await getattr(job, method)(*args, "token")
@@ -276,11 +278,11 @@ async def test_a_stranger_moves_nothing(factory: Factory, method: str, args: lis
         await getattr(job, method)(*args, "token")
 
 
-# -- again --------------------------------------------------------------------------------------------------
+# -- retry and wait -----------------------------------------------------------------------------------------
 
 
-async def test_an_ended_job_is_run_again(factory: Factory, node_queue: NodeQueue) -> None:
-    job = await taken(factory)
+async def test_an_ended_job_is_retried(factory: Factory, node_queue: NodeQueue) -> None:
+    job = await claimed(factory)
     await job.moveToFailed(ValueError("no"), "token")
     await job.retry()
     assert (job.failedReason, job.finishedOn, job.processedOn, job.returnvalue) == (None, None, None, None)
@@ -288,10 +290,10 @@ async def test_an_ended_job_is_run_again(factory: Factory, node_queue: NodeQueue
     assert (seen.get("failedReason"), seen.get("finishedOn"), seen["attemptsMade"]) == (None, None, 1)
     assert await node_queue.job(job.id, "getState") == "waiting"
     for state in ("failed", "completed"):
-        words = rf"^Job 1 is not in the {state} state\. reprocessJob$"
-        with pytest.raises(TypeError, match=words):
+        message = rf"^Job 1 is not in the {state} state\. reprocessJob$"
+        with pytest.raises(TypeError, match=message):
             await job.retry(state)
-        with pytest.raises(Exception, match=words):
+        with pytest.raises(Exception, match=message):
             await node_queue.job(job.id, "retry", state)
     again = await factory.worker(None).getNextJob("again")
     assert again is not None
@@ -304,30 +306,34 @@ async def test_an_ended_job_is_run_again(factory: Factory, node_queue: NodeQueue
         await again.retry()
 
 
-async def test_the_end_of_a_job_is_waited_for(factory: Factory, node_queue: NodeQueue) -> None:
+async def test_wait_until_finished_returns_the_result_or_raises_the_reason(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
     queue = factory.queue()
     events = await factory.events()
     await node_queue.works()
     job = await queue.add("send", {"script": {"return": {"by": "node"}, "sleep": 20}})
     assert await job.waitUntilFinished(events, 10_000) == {"by": "node"}
     assert await job.waitUntilFinished(events) == {"by": "node"}
-    failing = await queue.add("send", {"script": {"fail": -1, "message": "as told"}})
+    failing = await queue.add("send", {"script": {"fail": -1, "message": "on purpose"}})
     for _ in range(2):
-        with pytest.raises(Exception, match=r"^as told$"):
+        with pytest.raises(Exception, match=r"^on purpose$"):
             await failing.waitUntilFinished(events, 10_000)
     late = await queue.add("send", {}, {"delay": 60_000})
-    words = r"^Job wait send timed out before finishing, no finish notification arrived after 30ms \(id=3\)$"
-    with pytest.raises(TimeoutError, match=words):
+    message = (
+        r"^Job wait send timed out before finishing, no finish notification arrived after 30ms \(id=3\)$"
+    )
+    with pytest.raises(TimeoutError, match=message):
         await late.waitUntilFinished(events, 30)
     await late.remove()
     with pytest.raises(Exception, match=r"^Missing key for job bull:mail:3\. isFinished$"):
         await late.waitUntilFinished(events, 10_000)
 
 
-async def test_a_job_shows_itself_as_a_dict(factory: Factory) -> None:
+async def test_to_json_returns_the_fields(factory: Factory) -> None:
     job = await factory.queue().add("send", {"a": 1}, {"parent": None})
-    shown = job.toJSON()
-    assert (shown["id"], shown["data"], shown["attemptsMade"]) == ("1", {"a": 1}, 0)
-    assert "queue" not in shown
+    fields = job.toJSON()
+    assert (fields["id"], fields["data"], fields["attemptsMade"]) == ("1", {"a": 1}, 0)
+    assert "queue" not in fields
     assert (job.queueName, job.prefix, job.queueQualifiedName) == ("mail", "bull", "bull:mail")
     assert repr(job) == "<Job 'send' id='1' queue='mail'>"

@@ -1,4 +1,4 @@
-"""Schedulers: made, read and carried on as Node's are."""
+"""JobScheduler: schedulers as Node writes, reads and continues them."""
 
 import time
 from typing import Any
@@ -14,7 +14,7 @@ from tests.support.polling import until
 HOUR = 3_600_000
 
 
-async def test_a_scheduler_makes_its_first_job_at_once_and_node_reads_both(
+async def test_a_scheduler_adds_its_first_job_at_once_and_node_reads_both(
     factory: Factory, node_queue: NodeQueue
 ) -> None:
     queue = factory.queue()
@@ -54,7 +54,7 @@ async def test_schedulers_of_either_side_are_listed_alike(factory: Factory, node
     assert await queue.getJobScheduler("none") is None
 
 
-async def test_a_scheduler_given_other_ways_has_those(factory: Factory) -> None:
+async def test_an_existing_scheduler_is_changed(factory: Factory) -> None:
     queue = factory.queue(defaultJobOptions={"attempts": 4})
     await queue.upsertJobScheduler("s", {"every": HOUR})
     job = await queue.upsertJobScheduler("s", {"pattern": "0 0 1 1 *"}, "yearly", [1])
@@ -67,14 +67,14 @@ async def test_a_scheduler_given_other_ways_has_those(factory: Factory) -> None:
     assert await queue.getJobSchedulersCount() == 1
 
 
-async def test_a_removed_scheduler_takes_its_next_job_along(factory: Factory, node_queue: NodeQueue) -> None:
+async def test_removing_a_scheduler_removes_its_next_job(factory: Factory, node_queue: NodeQueue) -> None:
     queue = factory.queue()
     job = await queue.upsertJobScheduler("s", {"pattern": "0 0 1 1 *"})
     assert job is not None
-    words = rf"^Job {job.id} belongs to a job scheduler and cannot be removed directly\. removeJob$"
-    with pytest.raises(TypeError, match=words):
+    message = rf"^Job {job.id} belongs to a job scheduler and cannot be removed directly\. removeJob$"
+    with pytest.raises(TypeError, match=message):
         await job.remove()
-    with pytest.raises(Exception, match=words):
+    with pytest.raises(Exception, match=message):
         await node_queue.job(job.id, "remove")
     assert await queue.removeJobScheduler("s") == 0
     assert await queue.removeJobScheduler("s") == 1
@@ -82,8 +82,8 @@ async def test_a_removed_scheduler_takes_its_next_job_along(factory: Factory, no
     assert await queue.getJobSchedulersCount() == 0
 
 
-async def test_a_worker_carries_schedulers_on(factory: Factory, node_queue: NodeQueue) -> None:
-    """Ours and Node's tick, with our worker as the only one."""
+async def test_a_worker_adds_the_next_job_of_a_scheduler(factory: Factory, node_queue: NodeQueue) -> None:
+    """A scheduler of either side continues with our worker as the only one."""
     ran: dict[str, list[Any]] = {"ours": [], "node": []}
 
     async def process(job: Job, token: str) -> Any:
@@ -104,7 +104,7 @@ async def test_a_worker_carries_schedulers_on(factory: Factory, node_queue: Node
     assert ran == {name: [(number, {"a": 1}) for number in (1, 2, 3, 4)] for name in ("ours", "node")}
 
 
-async def test_a_scheduled_job_taken_by_hand_has_its_next_made(
+async def test_claiming_a_scheduled_job_manually_adds_the_next(
     factory: Factory, node_queue: NodeQueue
 ) -> None:
     queue = factory.queue()
@@ -128,7 +128,7 @@ REFUSED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("repeat", REFUSED, ids=repr)
-async def test_what_node_refuses_is_refused_in_its_words(
+async def test_what_node_refuses_is_refused_with_its_message(
     factory: Factory, node_queue: NodeQueue, repeat: dict[str, Any]
 ) -> None:
     with pytest.raises(NodeError) as theirs:
@@ -140,13 +140,13 @@ async def test_what_node_refuses_is_refused_in_its_words(
     assert await queue.store.call("DBSIZE") == 0
 
 
-async def test_a_limit_that_is_reached_makes_no_job(factory: Factory, node_queue: NodeQueue) -> None:
+async def test_a_scheduler_at_its_limit_adds_no_job(factory: Factory, node_queue: NodeQueue) -> None:
     repeat = {"every": HOUR, "limit": 3, "count": 3}
     assert await factory.queue().upsertJobScheduler("s", repeat) is None
     assert await node_queue("upsertJobScheduler", "s", repeat) is None
 
 
-async def test_repeatable_jobs_of_former_versions_are_listed_by_what_their_keys_say(factory: Factory) -> None:
+async def test_repeatable_jobs_of_earlier_versions_are_listed_by_their_keys(factory: Factory) -> None:
     queue = factory.queue()
     await queue.store.call("ZADD", "bull:mail:repeat", 5000, "send:my-id:9000:UTC:* * * * *")
     assert await queue.getJobSchedulers() == [
@@ -157,6 +157,6 @@ async def test_repeatable_jobs_of_former_versions_are_listed_by_what_their_keys_
     ]  # fmt: skip
 
 
-async def test_carrying_on_by_hand_is_refused(factory: Factory) -> None:
+async def test_override_and_producer_id_are_refused(factory: Factory) -> None:
     with pytest.raises(ValueError, match="the worker that claims a scheduler's job adds the next"):
         await factory.queue().upsertJobScheduler("s", {"every": HOUR}, override=False)

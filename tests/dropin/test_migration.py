@@ -23,12 +23,12 @@ _IMPORT = re.compile(r"^(from|import) bullmq\b", re.MULTILINE)
 
 
 def migrated(text: str) -> str:
-    """The program with its imports changed, and nothing else."""
+    """Return the program with its imports changed, and nothing else."""
     return _IMPORT.sub(r"\1 corral.bullmq", text)
 
 
 def run(python: Path | str, program: Path, url: str) -> Any:
-    """What the program prints; its own assertions hold."""
+    """Run the program and return the document it prints."""
     done = subprocess.run(
         [str(python), str(program), url], capture_output=True, text=True, timeout=LONGEST_S, check=False
     )

@@ -1,4 +1,4 @@
-"""Ids and options keep 5.62.0's own rules, and its words."""
+"""Ids and options are checked by the rules of BullMQ 5.62.0, with its messages."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ REFUSED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("opts", REFUSED, ids=repr)
-async def test_what_node_refuses_is_refused_in_its_words(
+async def test_what_node_refuses_is_refused_with_its_message(
     factory: Factory, node_queue: NodeQueue, opts: dict[str, Any]
 ) -> None:
     with pytest.raises(NodeError) as theirs:
@@ -59,7 +59,7 @@ ACCEPTED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("opts", ACCEPTED, ids=repr)
-async def test_what_node_accepts_is_accepted_and_read_alike(
+async def test_what_node_accepts_is_accepted_and_read_the_same(
     factory: Factory, node_queue: NodeQueue, opts: dict[str, Any]
 ) -> None:
     theirs = factory.queue("theirs")
@@ -88,7 +88,7 @@ async def test_an_id_that_would_overwrite_a_key_of_the_queue_is_refused(
 
 
 @pytest.mark.parametrize("priority", [-1, -(2**21)])
-async def test_a_negative_priority_is_refused_as_stated(factory: Factory, priority: int) -> None:
+async def test_a_negative_priority_is_refused_as_documented(factory: Factory, priority: int) -> None:
     queue = factory.queue()
     with pytest.raises(ValueError, match=r"^Priority should be between 0 and 2097152$"):
         await queue.add("send", {}, {"priority": priority})
@@ -104,7 +104,7 @@ async def test_values_of_a_wrong_kind_are_refused(factory: Factory, opts: dict[s
     assert await queue.store.call("DBSIZE") == 0
 
 
-async def test_the_old_way_to_repeat_points_to_schedulers(factory: Factory) -> None:
+async def test_the_repeat_option_is_refused_in_favour_of_schedulers(factory: Factory) -> None:
     queue = factory.queue()
     with pytest.raises(ValueError, match="use upsertJobScheduler instead"):
         await queue.add("send", {}, {"repeat": {"every": 1000}})
@@ -124,7 +124,7 @@ async def test_the_old_way_to_repeat_points_to_schedulers(factory: Factory) -> N
     ],
     ids=repr,
 )
-async def test_a_worker_that_node_refuses_is_refused_in_its_words(
+async def test_a_worker_that_node_refuses_is_refused_with_its_message(
     node_queue: NodeQueue, opts: dict[str, Any]
 ) -> None:
     with pytest.raises(NodeError) as theirs:

@@ -47,7 +47,7 @@ async def test_options_reach_node_under_their_own_names(factory: Factory, node_q
     assert again.opts == {**opts, "attempts": 0}
 
 
-async def test_default_options_are_kept_unless_others_are_given(factory: Factory) -> None:
+async def test_default_options_apply_unless_overridden(factory: Factory) -> None:
     queue = factory.queue(defaultJobOptions={"attempts": 4, "removeOnComplete": True})
     assert (await queue.add("send", {})).opts["attempts"] == 4
     assert (await queue.add("send", {}, {"attempts": 2})).opts == {
@@ -67,24 +67,24 @@ async def test_many_jobs_are_added_in_order(factory: Factory, node_queue: NodeQu
     assert [job["name"] for job in await node_queue("getWaiting", 0, 2)] == ["job-0", "job-1", "job-2"]
 
 
-async def test_an_id_that_is_there_is_not_added_again(factory: Factory) -> None:
+async def test_an_existing_id_is_not_added_again(factory: Factory) -> None:
     queue = factory.queue()
     await queue.add("first", {"a": 1}, {"jobId": "same"})
     again = await queue.add("second", {"a": 2}, {"jobId": "same"})
     assert again.id == "same"
-    found = await queue.getJob("same")
-    assert found is not None
-    assert (found.name, found.data, await queue.getWaitingCount()) == ("first", {"a": 1}, 1)
+    job = await queue.getJob("same")
+    assert job is not None
+    assert (job.name, job.data, await queue.getWaitingCount()) == ("first", {"a": 1}, 1)
 
 
-async def test_data_of_any_size_and_shape_the_official_client_takes_is_taken(
+async def test_data_of_any_size_and_shape_is_accepted_as_officially(
     factory: Factory, node_queue: NodeQueue
 ) -> None:
     queue = factory.queue()
     large = await queue.add("large", {"text": "x" * (11 * 1024 * 1024)})
-    found = await queue.getJob(str(large.id))
-    assert found is not None
-    assert len(found.data["text"]) == 11 * 1024 * 1024
+    job = await queue.getJob(str(large.id))
+    assert job is not None
+    assert len(job.data["text"]) == 11 * 1024 * 1024
     odd = await queue.add("odd", {1: "one", "big": 2**70, "tuple": (1, 2)})
     assert (await node_queue.read(odd.id))["data"] == {
         "1": "one",
@@ -99,7 +99,7 @@ async def test_data_of_any_size_and_shape_the_official_client_takes_is_taken(
     ("data", "kind"),
     [({"a": float("nan")}, ValueError), ({"a": object()}, TypeError), ({"a": b"x"}, TypeError)],
 )
-async def test_data_json_cannot_carry_is_refused_and_nothing_written(
+async def test_data_json_cannot_represent_is_refused_and_nothing_written(
     factory: Factory, data: Any, kind: type[Exception]
 ) -> None:
     queue = factory.queue()
@@ -110,7 +110,7 @@ async def test_data_json_cannot_carry_is_refused_and_nothing_written(
     assert await queue.store.call("DBSIZE") == 0
 
 
-async def test_a_missing_parent_is_told_in_the_official_words(factory: Factory) -> None:
+async def test_a_missing_parent_is_refused_with_the_official_message(factory: Factory) -> None:
     queue = factory.queue()
     parent = {"parent": {"id": "gone", "queue": "bull:other"}}
     with pytest.raises(TypeError, match=r"^Missing key for parent job bull:other:gone\. addJob$") as caught:
@@ -142,7 +142,7 @@ async def test_a_paused_queue_is_paused_for_node_too(factory: Factory, node_queu
     assert await node_queue("isPaused") is False
 
 
-async def test_draining_leaves_delayed_jobs_unless_asked(factory: Factory, node_queue: NodeQueue) -> None:
+async def test_draining_keeps_delayed_jobs_by_default(factory: Factory, node_queue: NodeQueue) -> None:
     queue = factory.queue()
     await queue.addBulk([{"name": "a"}, {"name": "b", "opts": {"priority": 3}}])
     await queue.add("later", {}, {"delay": 60_000})
@@ -166,17 +166,17 @@ async def test_cleaning_deletes_what_is_old_enough(factory: Factory, node_queue:
         await job.waitUntilFinished(events, 10_000)
     await node_queue.node("close", handle="worker")
     assert await queue.clean(60_000, 100, "completed") == []
-    told = EventRecorder(queue, "cleaned")
+    recorded = EventRecorder(queue, "cleaned")
     gone = await queue.clean(0, 2, "completed")
     assert len(gone) == 2
-    assert told.events == [("cleaned", gone, "completed")]
+    assert recorded.events == [("cleaned", gone, "completed")]
     assert await node_queue("getCompletedCount") == 3
     assert len(await queue.clean(0, 0)) == 3
     await queue.add("waiting", {})
     assert await until(lambda: queue.clean(0, 10, "waiting")) == ["6"]
 
 
-async def test_obliterate_takes_everything_but_asks_for_force_where_jobs_are_active(factory: Factory) -> None:
+async def test_obliterate_deletes_everything_and_needs_force_where_jobs_are_active(factory: Factory) -> None:
     queue = factory.queue()
     await queue.addBulk([{"name": "a"}, {"name": "b"}])
     worker = factory.worker(None)
@@ -185,7 +185,7 @@ async def test_obliterate_takes_everything_but_asks_for_force_where_jobs_are_act
         await queue.obliterate()
     assert await queue.getActiveCount() == 1
     await queue.obliterate(force=True)
-    # the job's lock runs out by itself
+    # the job's lock expires
     left = [key.decode() for key in await queue.store.call("KEYS", "bull:mail:*")]
     assert left in ([], ["bull:mail:1:lock"])
 
@@ -215,16 +215,16 @@ async def test_delayed_jobs_are_promoted_together(factory: Factory, node_queue: 
     assert await node_queue("getJobCounts", "delayed", "wait") == {"delayed": 0, "wait": 3}
 
 
-async def test_a_job_is_removed_unless_it_is_held(factory: Factory, node_queue: NodeQueue) -> None:
+async def test_a_job_is_removed_unless_it_is_locked(factory: Factory, node_queue: NodeQueue) -> None:
     queue = factory.queue()
     await queue.addBulk([{"name": "a"}, {"name": "b"}])
     worker = factory.worker(None)
     held = await worker.getNextJob("token")
     assert held is not None
-    told = EventRecorder(queue, "removed")
+    recorded = EventRecorder(queue, "removed")
     assert await queue.remove(str(held.id)) == 0
     assert await queue.remove("2") == 1
-    assert told.events == [("removed", "2")]
+    assert recorded.events == [("removed", "2")]
     assert await node_queue.read("2") is None
     assert await queue.getJobState("2") == "unknown"
 
@@ -285,7 +285,7 @@ async def test_a_manual_limit_holds_for_its_time(factory: Factory, node_queue: N
     assert await queue.removeRateLimitKey() == 0
 
 
-async def test_deduplication_is_asked_after_and_released(factory: Factory, node_queue: NodeQueue) -> None:
+async def test_a_deduplication_id_is_read_and_released(factory: Factory, node_queue: NodeQueue) -> None:
     queue = factory.queue()
     first = await queue.add("send", 1, {"deduplication": {"id": "once"}})
     second = await queue.add("send", 2, {"deduplication": {"id": "once"}})
@@ -301,7 +301,7 @@ async def test_deduplication_is_asked_after_and_released(factory: Factory, node_
     assert await queue.count() == 2
 
 
-async def test_a_key_of_old_versions_can_be_deleted(factory: Factory) -> None:
+async def test_a_key_of_earlier_versions_is_deleted(factory: Factory) -> None:
     queue = factory.queue()
     await queue.store.call("SET", "bull:mail:priority", "old")
     assert await queue.removeDeprecatedPriorityKey() == 1

@@ -1,4 +1,4 @@
-"""QueueEvents: callbacks and one by one, from an id on, and nothing missed across a lost connection."""
+"""QueueEvents: callbacks, iterators, resuming, and no event missed across a lost connection."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -22,75 +22,67 @@ def proxy(server: Server) -> Iterator[Proxy]:
         yield proxy
 
 
-async def test_callbacks_hear_what_node_does(factory: Factory, node_queue: NodeQueue) -> None:
+async def test_callbacks_get_nodes_events(factory: Factory, node_queue: NodeQueue) -> None:
     events = await factory.events()
-    heard = EventRecorder(
+    recorded = EventRecorder(
         events, "added", "waiting", "active", "completed", "failed", "progress", "drained",
         "retries-exhausted", "completed:1", "paused", "resumed", "duplicated", "removed",
     )  # fmt: skip
     await node_queue.works()
     await node_queue.add("send", {"script": {"return": {"a": [1]}, "progress": [{"half": 1}]}})
-    await until(lambda: _has(heard, "drained"))
-    assert [name for name in heard.names() if name != "drained"] == [
+    await recorded.wait_for("drained")
+    assert [name for name in recorded.names() if name != "drained"] == [
         "added", "waiting", "active", "progress", "completed", "completed:1",
     ]  # fmt: skip
-    [[args, event_id]] = heard.of("completed")
+    [[args, event_id]] = recorded.of("completed")
     assert args == {"jobId": "1", "returnvalue": {"a": [1]}, "prev": "active"}
-    assert heard.of("completed:1") == [(args, event_id)]
-    assert heard.of("progress")[0][0]["data"] == {"half": 1}
-    assert heard.of("drained")[0][0] > event_id
+    assert recorded.of("completed:1") == [(args, event_id)]
+    assert recorded.of("progress")[0][0]["data"] == {"half": 1}
+    assert recorded.of("drained")[0][0] > event_id
     await node_queue.add("send", {"script": {"fail": -1, "message": "no"}}, attempts=1)
-    await until(lambda: _has(heard, "retries-exhausted"))
-    assert heard.of("failed")[0][0] == {"jobId": "2", "failedReason": "no", "prev": "active"}
+    await recorded.wait_for("retries-exhausted")
+    assert recorded.of("failed")[0][0] == {"jobId": "2", "failedReason": "no", "prev": "active"}
     await node_queue("pause")
     await node_queue("resume")
     await node_queue.add("send", {}, jobId="twice", delay=60_000)
     await node_queue.add("send", {}, jobId="twice")
     await node_queue("remove", "twice")
-    await until(lambda: _has(heard, "removed"))
-    assert heard.of("duplicated")[0][0] == {"jobId": "twice"}
+    await recorded.wait_for("removed")
+    assert recorded.of("duplicated")[0][0] == {"jobId": "twice"}
 
 
-async def _has(heard: EventRecorder, event: str) -> bool:
-    return event in heard.names()
-
-
-async def test_a_callback_taken_off_hears_no_more(factory: Factory) -> None:
+async def test_a_removed_callback_is_not_called(factory: Factory) -> None:
     events = await factory.events()
-    told: list[str] = []
+    called: list[str] = []
 
     def note(args: dict[str, Any], event_id: str) -> None:
-        told.append(args["jobId"])
+        called.append(args["jobId"])
 
     events.on("waiting", note)
-    heard = EventRecorder(events, "waiting")
+    recorded = EventRecorder(events, "waiting")
     await factory.queue().add("send", {})
-    await until(lambda: _has(heard, "waiting"))
+    await recorded.wait_for("waiting")
     events.off("waiting", note)
     await factory.queue().add("send", {})
-    await until(lambda: _count(heard, 2))
-    assert told == ["1"]
-
-
-async def _count(heard: EventRecorder, count: int) -> bool:
-    return len(heard.events) >= count
+    await recorded.wait_for_count(2)
+    assert called == ["1"]
 
 
 async def test_events_come_one_by_one(factory: Factory) -> None:
     events = await factory.events(autorun=False)
     await factory.queue().addBulk([{"name": "send"}] * 3)
-    found = []
+    received = []
     async for event, args, event_id in events:
-        found.append((event, args["jobId"], event_id))
-        if len(found) == 6:
+        received.append((event, args["jobId"], event_id))
+        if len(received) == 6:
             break
-    assert [each[:2] for each in found] == [
+    assert [each[:2] for each in received] == [
         ("added", "1"), ("waiting", "1"), ("added", "2"), ("waiting", "2"), ("added", "3"), ("waiting", "3"),
     ]  # fmt: skip
-    assert all(before[2] < after[2] for before, after in pairwise(found))
+    assert all(before[2] < after[2] for before, after in pairwise(received))
 
 
-async def test_a_listener_goes_on_where_another_stopped(factory: Factory) -> None:
+async def test_a_listener_continues_where_another_stopped(factory: Factory) -> None:
     await factory.queue().addBulk([{"name": "send"}] * 5)
     first = await factory.events(autorun=False, lastEventId="0-0")
     seen = []
@@ -99,9 +91,9 @@ async def test_a_listener_goes_on_where_another_stopped(factory: Factory) -> Non
         if len(seen) == 4:
             break
     second = await factory.events(lastEventId=seen[-1].id)
-    heard = EventRecorder(second, "added", "waiting")
-    await until(lambda: _count(heard, 6))
-    assert [(name, args["jobId"]) for name, args, _ in heard.events] == [
+    recorded = EventRecorder(second, "added", "waiting")
+    await recorded.wait_for_count(6)
+    assert [(name, args["jobId"]) for name, args, _ in recorded.events] == [
         (name, str(number)) for number in (3, 4, 5) for name in ("added", "waiting")
     ]
     after = [event async for event in _first(second.since(seen[0].id), 9)]
@@ -121,21 +113,21 @@ async def test_nothing_that_happens_after_ready_is_missed(factory: Factory) -> N
     await events.waitUntilReady()
     await factory.queue().add("before the first read", {})
     async with events:
-        found = [event.event async for event in _first(events, 2)]
-    assert found == ["added", "waiting"]
+        received = [event.event async for event in _first(events, 2)]
+    assert received == ["added", "waiting"]
 
 
 async def test_closing_ends_callbacks_and_iterators(factory: Factory) -> None:
     events = await factory.events()
-    found: list[Any] = []
+    received: list[Any] = []
 
     async def collect() -> None:
         async for event in events:
-            found.append(event)
+            received.append(event)
 
     collecting = asyncio.create_task(collect())
     await factory.queue().add("send", {})
-    await until(lambda: _told(found, 2))
+    await until(lambda: _has_length(received, 2))
     await events.close()
     await asyncio.wait_for(collecting, 5)
     assert (events.closed, events.running) == (True, False)
@@ -160,13 +152,13 @@ async def _running(events: QueueEvents) -> bool:
 @pytest.mark.parametrize(
     "fate", [Fate.CUT_BEFORE, Fate.CUT_INSIDE, Fate.SWALLOW, Fate.CUT_REPLY], ids=lambda fate: fate.name
 )
-async def test_no_event_is_missed_or_told_twice_across_a_reconnect(
+async def test_no_event_is_missed_or_emitted_twice_across_a_reconnect(
     factory: Factory, proxy: Proxy, fate: Fate
 ) -> None:
-    """Every third read is broken somewhere, and jobs are added all the time."""
-    heard: list[tuple[str, str]] = []
+    """Every third read fails while jobs are added."""
+    recorded: list[tuple[str, str]] = []
     listener = QueueEvents("mail", {"connection": proxy.url, "blockingTimeout": 20})
-    listener.on("added", lambda args, event_id: heard.append((args["jobId"], event_id)))
+    listener.on("added", lambda args, event_id: recorded.append((args["jobId"], event_id)))
     faults = EventRecorder(listener, "error")
     await listener.waitUntilReady()
     reads = 0
@@ -185,54 +177,54 @@ async def test_no_event_is_missed_or_told_twice_across_a_reconnect(
         added += 1
         await queue.add("send", added)
         await asyncio.sleep(0.001)
-    await until(lambda: _told(heard, added))
-    assert [job_id for job_id, _ in heard] == [str(number + 1) for number in range(added)]
+    await until(lambda: _has_length(recorded, added))
+    assert [job_id for job_id, _ in recorded] == [str(number + 1) for number in range(added)]
     assert rule.met == 4
     await listener.close()
     await queue.close()
 
 
-async def _told(heard: Sequence[Any], count: int) -> bool:
-    return len(heard) >= count
+async def _has_length(items: Sequence[Any], count: int) -> bool:
+    return len(items) >= count
 
 
-async def test_an_iterator_outlives_a_server_that_is_away(factory: Factory, proxy: Proxy) -> None:
+async def test_an_iterator_survives_an_outage(factory: Factory, proxy: Proxy) -> None:
     listener = QueueEvents("mail", {"connection": proxy.url, "autorun": False})
     faults = EventRecorder(listener, "error")
     queue = Queue("mail", {"connection": factory.url})
-    found: list[str] = []
+    received: list[str] = []
     async with listener:
         proxy.go_away()
 
         async def collect() -> None:
             async for event, args, _ in listener:
                 if event == "added":
-                    found.append(args["jobId"])
-                if len(found) == 30:
+                    received.append(args["jobId"])
+                if len(received) == 30:
                     return
 
         collecting = asyncio.create_task(collect())
         await queue.addBulk([{"name": "while away"}] * 10)
-        await until(lambda: _count(faults, 1))
+        await faults.wait_for_count(1)
         proxy.come_back()
         await queue.addBulk([{"name": "back"}] * 10)
-        await until(lambda: _told(found, 20))
+        await until(lambda: _has_length(received, 20))
         proxy.cut()
         await queue.addBulk([{"name": "cut"}] * 10)
         await asyncio.wait_for(collecting, 10)
-    assert found == [str(number + 1) for number in range(30)]
+    assert received == [str(number + 1) for number in range(30)]
     await queue.close()
 
 
-async def test_a_listener_waits_for_a_server_that_is_not_there_yet(factory: Factory, proxy: Proxy) -> None:
+async def test_a_listener_waits_for_a_server_that_is_not_up_yet(factory: Factory, proxy: Proxy) -> None:
     proxy.go_away()
     listener = QueueEvents("mail", {"connection": proxy.url})
-    faults, heard = EventRecorder(listener, "error"), EventRecorder(listener, "waiting")
-    await until(lambda: _count(faults, 1))
+    faults, recorded = EventRecorder(listener, "error"), EventRecorder(listener, "waiting")
+    await faults.wait_for_count(1)
     proxy.come_back()
     await listener.waitUntilReady()
     await factory.queue().add("send", {})
-    await until(lambda: _count(heard, 1))
+    await recorded.wait_for_count(1)
     await listener.close()
 
 
@@ -252,16 +244,14 @@ async def test_a_slow_reader_reads_no_more_than_it_uses(factory: Factory, proxy:
     await listener.close()
 
 
-async def test_events_of_ones_own_are_heard_by_python_and_node(
-    factory: Factory, node_queue: NodeQueue
-) -> None:
+async def test_custom_events_reach_python_and_node(factory: Factory, node_queue: NodeQueue) -> None:
     events = await factory.events()
-    heard = EventRecorder(events, "greeted")
+    recorded = EventRecorder(events, "greeted")
     await node_queue.node("openEvents", handle="events", **node_queue.where, opts={"lastEventId": "0-0"})
     producer = factory.producer()
     await producer.publishEvent({"eventName": "greeted", "who": "you", "times": 2})
-    await until(lambda: _count(heard, 1))
-    assert heard.events[0][1] == {"who": "you", "times": "2"}
+    await recorded.wait_for_count(1)
+    assert recorded.events[0][1] == {"who": "you", "times": "2"}
 
     async def node_heard() -> Any:
         return [event for event in await node_queue.node("heard", handle="events") if event[0] == "greeted"]

@@ -1,4 +1,4 @@
-"""What a Queue tells of its jobs is what Node's Queue tells."""
+"""The reading methods of Queue return what Node's Queue returns."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ STATES = ("active", "completed", "delayed", "failed", "paused", "prioritized", "
 
 @pytest.fixture
 async def queue(factory: Factory) -> Queue:
-    """One job or more in every state."""
+    """A queue with at least one job in every state."""
     queue = factory.queue()
     worker = factory.worker(None, called="by-hand", metrics={"maxDataPoints": 10})
     for number, how in enumerate(("done", "done", "failed", "failed", "held")):
@@ -38,7 +38,7 @@ async def queue(factory: Factory) -> Queue:
     return queue
 
 
-async def test_counts_are_nodes(queue: Queue, node_queue: NodeQueue) -> None:
+async def test_counts_equal_nodes(queue: Queue, node_queue: NodeQueue) -> None:
     counts = await queue.getJobCounts()
     assert counts == await node_queue("getJobCounts")
     assert counts == dict(zip(STATES, (1, 2, 2, 2, 0, 3, 4, 1), strict=True))
@@ -71,13 +71,13 @@ async def test_jobs_of_many_states_come_in_nodes_order(
     queue: Queue, node_queue: NodeQueue, ascending: bool
 ) -> None:
     for types in (["waiting", "active", "completed"], list(STATES), []):
-        found = await queue.getJobs(types, 0, -1, ascending)
-        assert [job.id for job in found] == [
+        jobs = await queue.getJobs(types, 0, -1, ascending)
+        assert [job.id for job in jobs] == [
             job["id"] for job in await node_queue("getJobs", types, 0, -1, ascending)
         ]
 
 
-async def test_counts_per_priority_are_nodes(queue: Queue, node_queue: NodeQueue) -> None:
+async def test_counts_per_priority_equal_nodes(queue: Queue, node_queue: NodeQueue) -> None:
     counts = await queue.getCountsPerPriority([0, 1, 2, 3, 3])
     assert (
         counts == {"0": 4, "1": 1, "2": 0, "3": 2} == await node_queue("getCountsPerPriority", [0, 1, 2, 3])
@@ -105,20 +105,20 @@ async def test_a_job_is_read_with_all_its_fields(queue: Queue, node_queue: NodeQ
 
 
 def _plain(value: Any) -> Any:
-    """Without the options that only one side writes down where they are empty."""
+    """Return a job without the options that only one side writes where they are empty."""
     if isinstance(value, dict):
         return {name: part for name, part in value.items() if part not in (None, 0)}
     return value
 
 
-async def test_metrics_are_nodes(queue: Queue, node_queue: NodeQueue) -> None:
+async def test_metrics_equal_nodes(queue: Queue, node_queue: NodeQueue) -> None:
     for kind in ("completed", "failed"):
         metrics = await queue.getMetrics(kind)
         assert metrics["meta"]["count"] == 2
         assert metrics == await node_queue("getMetrics", kind)
 
 
-async def test_prometheus_reads_what_node_exports(queue: Queue, node_queue: NodeQueue) -> None:
+async def test_the_prometheus_export_equals_nodes(queue: Queue, node_queue: NodeQueue) -> None:
     assert await queue.exportPrometheusMetrics() == await node_queue("exportPrometheusMetrics")
     labels = {"shop": "eu"}
     assert await queue.exportPrometheusMetrics(labels) == await node_queue("exportPrometheusMetrics", labels)
@@ -157,7 +157,7 @@ async def test_a_version_that_node_wrote_is_read(factory: Factory, node_queue: N
     assert await queue.getVersion() == "bullmq:5.62.0"
 
 
-def test_a_queue_knows_its_keys() -> None:
+def test_a_queue_has_its_keys_by_name() -> None:
     queue = Queue("mail", {"prefix": "app"})
     assert queue.qualifiedName == "app:mail"
     assert queue.toKey("wait") == queue.keys["wait"] == "app:mail:wait"
@@ -165,14 +165,14 @@ def test_a_queue_knows_its_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("", "Queue name must be provided"), ("a:b", "Queue name cannot contain :")]
+    ("name", "message"), [("", "Queue name must be provided"), ("a:b", "Queue name cannot contain :")]
 )
-async def test_a_name_node_refuses_is_refused_in_its_words(
-    node_queue: NodeQueue, name: str, words: str
+async def test_a_name_node_refuses_is_refused_with_its_message(
+    node_queue: NodeQueue, name: str, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"^{words}$"):
+    with pytest.raises(ValueError, match=f"^{message}$"):
         Queue(name)
-    with pytest.raises(Exception, match=f"^{words}$"):
+    with pytest.raises(Exception, match=f"^{message}$"):
         await node_queue.node(
             "openQueue", handle="refused", name=name, prefix="bull", url=node_queue.where["url"]
         )

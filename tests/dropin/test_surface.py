@@ -1,6 +1,6 @@
-"""Every name, method and argument of the official client is here, but for its inner workings.
+"""Every name, method and argument of the official client exists here, but for its internals.
 
-What it offers was recorded from the client itself; where that is installed, the record is held against it.
+The official surface was recorded from the client itself; where that is installed, the record is checked.
 """
 
 import json
@@ -17,10 +17,10 @@ from tests.support.official import official_python, official_version
 
 HERE = Path(__file__).parent
 RECORDED: dict[str, dict[str, list[str]]] = json.loads((HERE / "official_surface.json").read_text())
-WORDS: dict[str, dict[str, Any]] = json.loads((HERE / "official_words.json").read_text())
+DETAILS: dict[str, dict[str, Any]] = json.loads((HERE / "official_details.json").read_text())
 
 INNER = {
-    # how its own engine turns; ours turns otherwise
+    # parts of its own engine
     "LockManager": None,
     "Worker": {
         "cancelProcessing", "extendLocks", "getBlockTimeout", "isConnectionError", "jobScheduler",
@@ -31,7 +31,7 @@ INNER = {
     "Job": {"updateStacktrace"},
 }  # fmt: skip
 OTHERWISE = {
-    # takes no strategy of its own: cron patterns are read by Corral
+    # takes no repeat strategy: Corral reads cron patterns itself
     ("JobScheduler", "__init__"),
 }
 
@@ -55,32 +55,32 @@ def test_a_method_takes_what_the_official_one_takes(kind: str, method: str) -> N
     assert method in OURS[kind], f"{kind}.{method} is missing"
     if (kind, method) in OTHERWISE:
         return
-    asked = RECORDED[kind][method]
-    assert OURS[kind][method][: len(asked)] == asked
+    arguments = RECORDED[kind][method]
+    assert OURS[kind][method][: len(arguments)] == arguments
 
 
-def test_what_is_left_out_is_there_officially() -> None:
+def test_every_name_left_out_is_an_official_one() -> None:
     for kind, left_out in INNER.items():
         assert (left_out or set()) <= set(RECORDED[kind])
 
 
 @pytest.mark.parametrize(("kind", "method"), METHODS, ids=".".join)
-def test_what_nobody_gives_is_what_it_officially_is(kind: str, method: str) -> None:
+def test_a_default_is_the_official_one(kind: str, method: str) -> None:
     if (kind, method) in OTHERWISE:
         return
-    usual = WORDS["defaults"].get(f"{kind}.{method}", {})
+    usual = DETAILS["defaults"].get(f"{kind}.{method}", {})
     ours = OUR_DEFAULTS.get(f"{kind}.{method}", {})
     assert {name: ours.get(name) for name in usual} == usual
 
 
-@pytest.mark.parametrize("kind", WORDS["options"])
+@pytest.mark.parametrize("kind", DETAILS["options"])
 def test_every_official_option_has_its_name_here(kind: str) -> None:
-    assert sorted(set(WORDS["options"][kind]) - set(OUR_OPTIONS[kind])) == []
+    assert sorted(set(DETAILS["options"][kind]) - set(OUR_OPTIONS[kind])) == []
 
 
-@pytest.mark.parametrize("code", WORDS["refusals"])
-def test_a_refusal_has_the_official_type_number_and_words(code: str) -> None:
-    number, kind, sentence = WORDS["refusals"][code]
+@pytest.mark.parametrize("code", DETAILS["refusals"])
+def test_a_refusal_has_the_official_type_code_and_message(code: str) -> None:
+    number, kind, sentence = DETAILS["refusals"][code]
     error = official_error(ErrorCode[code], "moveToFinished", job="7", parent="bull:mail:7")
     if code == "ParentJobCannotBeReplaced":
         # there it is the parent's key where a flow is added, as in Node, and the child's id elsewhere
@@ -88,18 +88,20 @@ def test_a_refusal_has_the_official_type_number_and_words(code: str) -> None:
     assert (str(vars(error)["code"]), type(error).__name__, str(error)) == (number, kind, sentence)
 
 
-@pytest.mark.parametrize(("more", "record"), [((), RECORDED), (("more",), WORDS)], ids=["names", "words"])
-def test_the_record_is_the_official_clients(more: tuple[str, ...], record: Any) -> None:
+@pytest.mark.parametrize(
+    ("part", "record"), [((), RECORDED), (("details",), DETAILS)], ids=["surface", "details"]
+)
+def test_the_record_is_the_official_clients(part: tuple[str, ...], record: Any) -> None:
     if official_version() is None:
         pytest.skip(f"the official client is not installed at {official_python()}: run `make setup`")
     done = subprocess.run(
-        [str(official_python()), str(HERE / "surface.py"), "bullmq", *more],
+        [str(official_python()), str(HERE / "surface.py"), "bullmq", *part],
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
     assert json.loads(done.stdout) == record
 
 
-async def test_a_worker_that_is_told_nothing_has_the_official_defaults() -> None:
+async def test_a_worker_without_options_has_the_official_defaults() -> None:
     worker = Worker("mail", None)
     assert {name: value for name, value in worker.opts.items() if name != "autorun"} == {
         "drainDelay": 5, "concurrency": 1, "lockDuration": 30000, "lockRenewTime": 15000,

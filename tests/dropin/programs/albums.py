@@ -75,7 +75,7 @@ async def main(url: str) -> None:
         await each.obliterate(force=True)
         await each.close()
     await flows.close()
-    print(json.dumps([states, sorted(results, key=lambda told: told[0]), attempts, error], sort_keys=True))
+    print(json.dumps([states, sorted(results, key=lambda row: row[0]), attempts, error], sort_keys=True))
 
 
 asyncio.run(main(sys.argv[1]))

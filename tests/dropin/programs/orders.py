@@ -1,4 +1,4 @@
-"""A shop's orders: jobs with priorities, delays and retries, and a worker that tells how they ended."""
+"""A shop's orders: jobs with priorities, delays and retries, and a worker that reports how they ended."""
 
 import asyncio
 import json
@@ -77,7 +77,7 @@ async def main(url: str) -> None:
     await queue.obliterate(force=True)
     assert sum((await queue.getJobCounts()).values()) == 0
     await queue.close()
-    seen = {name: sorted(told) if name != "order" else told[:3] for name, told in seen.items()}
+    seen = {name: sorted(rows) if name != "order" else rows[:3] for name, rows in seen.items()}
     print(json.dumps([before, after, completed, failed, jobs, seen], sort_keys=True))
 
 
