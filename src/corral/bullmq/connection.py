@@ -21,7 +21,7 @@ _SUPPORTED = "give host, port, db, username and password, a URL, or a redis.asyn
 
 
 class RedisConnection:
-    """One server, shared by the objects that are made with it."""
+    """One server, shared by the objects that use it."""
 
     def __init__(self, connection: ConnectionOptions | None = None) -> None:
         self.url = address_of(connection)
@@ -52,9 +52,6 @@ class RedisConnection:
         if self._owns_client and self._client is not None:
             client, self._client = self._client, None
             await client.aclose()
-
-
-# -- to a URL -----------------------------------------------------------------------------------------------
 
 
 def address_of(connection: ConnectionOptions | None) -> str:
@@ -164,9 +161,6 @@ def _tls_value(value: Any) -> Any:
     if isinstance(value, VerifyMode):
         return value.name.removeprefix("CERT_").lower()
     return str(value) if isinstance(value, bool) else value
-
-
-# -- from a URL ---------------------------------------------------------------------------------------------
 
 
 def _client(url: str) -> redis.Redis:

@@ -125,8 +125,6 @@ class JobFields:
         )
         return job, data
 
-    # -- from the wire --------------------------------------------------------------------------------------
-
     @classmethod
     def fromJSON(cls, queue: QueueBase, rawData: Mapping[str, str], jobId: str | None = None) -> Self:
         """Return a job from the fields of its hash, as text."""

@@ -94,7 +94,7 @@ class JobScheduler:
 
 
 def check_repeat(repeat: Mapping[str, Any]) -> None:
-    """ValueError, with the message of BullMQ 5.62.0, where a scheduler cannot have these options."""
+    """Raise ValueError, with the message of BullMQ 5.62.0, where a scheduler cannot have these options."""
     pattern, every = repeat.get("pattern"), repeat.get("every")
     if pattern and every:
         raise ValueError("Both .pattern and .every options are defined for this repeatable job")

@@ -18,11 +18,8 @@ _TAKEN_IDS = RESERVED_IDS | {"metrics:completed:data", "metrics:failed:data"}
 _TELEMETRY = (("metadata", "tm"), ("omitContext", "omc"))
 
 
-# -- checks, with the messages of BullMQ 5.62.0 -------------------------------------------------------------
-
-
 def check_parent_policy(opts: Mapping[str, Any]) -> None:
-    """ValueError where the options say more than one thing about a failed child's parent."""
+    """Raise ValueError where the options say more than one thing about a failed child's parent."""
     names = (
         "removeDependencyOnFailure", "failParentOnFailure", "continueParentOnFailure",
         "ignoreDependencyOnFailure",
@@ -33,7 +30,7 @@ def check_parent_policy(opts: Mapping[str, Any]) -> None:
 
 
 def check(name: str, opts: Mapping[str, Any], data: bytes) -> None:
-    """ValueError where a job cannot have these options."""
+    """Raise ValueError, with the message of BullMQ 5.62.0, where a job cannot have these options."""
     limit = opts.get("sizeLimit")
     if limit and len(data) > limit:
         raise ValueError(f"The size of job {name} exceeds the limit {limit} bytes")
@@ -55,7 +52,7 @@ def check(name: str, opts: Mapping[str, Any], data: bytes) -> None:
 
 
 def check_id(job_id: Any) -> None:
-    """ValueError where BullMQ refuses a custom id, or where it is the name of another key of the queue."""
+    """Raise ValueError where BullMQ refuses a custom id, or where it is the name of a key of the queue."""
     text = str(job_id)
     if text == "0" or text.startswith("0:"):
         raise ValueError("JobId cannot be '0' or start with 0:")
@@ -76,9 +73,6 @@ def _check_priority(priority: Any) -> None:
         raise ValueError("Priority should not be float")
     if not 0 <= priority <= HIGHEST_PRIORITY:
         raise ValueError(f"Priority should be between 0 and {HIGHEST_PRIORITY}")
-
-
-# -- to the wire --------------------------------------------------------------------------------------------
 
 
 def encode_data(data: Any, what: str = "data") -> bytes:
@@ -118,9 +112,6 @@ def core_options(opts: Mapping[str, Any]) -> JobOptions:
     """Return the options as the engine reads them."""
     wire = {SHORT_NAMES.get(name, name): value for name, value in opts.items() if value is not None}
     return decode_options(encode_data(wire, "options"))
-
-
-# -- from the wire ------------------------------------------------------------------------------------------
 
 
 def long_options(wire: Mapping[str, Any]) -> dict[str, Any]:

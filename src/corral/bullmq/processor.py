@@ -115,7 +115,7 @@ class ProcessorRunner:
         finally:
             cancellation.cancel()
 
-    def backoff(self, made: int, kind: str, error: BaseException, job: CoreJob) -> int:
+    def backoff(self, attempts_made: int, kind: str, error: BaseException, job: CoreJob) -> int:
         """Return the delay that the worker's `backoffStrategy` gives for the processor's job."""
         if self._strategy is None:
             raise LookupError(
@@ -123,7 +123,7 @@ class ProcessorRunner:
                 f"If a custom backoff strategy is used, specify it when the queue is created."
             )
         run = next((run for run in self._runs.values() if run.claim.job is job), None)
-        return int(self._strategy(made, kind, error, job if run is None else run.job))
+        return int(self._strategy(attempts_made, kind, error, job if run is None else run.job))
 
     def abort(self, job_id: str | None, reason: str | None) -> bool:
         """Abort the signal of a job (None: of all); return whether there was one."""

@@ -97,8 +97,6 @@ class QueueEvents(QueueBase):
         async for event in self._follow(await self._begin() if lastEventId is None else lastEventId):
             yield event
 
-    # -- reading --------------------------------------------------------------------------------------------
-
     async def _begin(self) -> str:
         """Return the id to start after; `$` becomes the last event's, so that none is lost between reads."""
         async with self._starting:
@@ -143,8 +141,6 @@ class QueueEvents(QueueBase):
         if tries == 0:
             self.emit("error", fault)
         await asyncio.sleep(Reconnect().delay(tries))
-
-    # -- closing --------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Stop emitting events and close the connections."""

@@ -269,7 +269,7 @@ def _profile(opts: Mapping[str, Any]) -> Profile:
 
 
 def _check(opts: Mapping[str, Any]) -> None:
-    """ValueError, with the message of BullMQ 5.62.0, where a worker cannot have these options."""
+    """Raise ValueError, with the message of BullMQ 5.62.0, where a worker cannot have these options."""
     rules = (
         ("concurrency", 1, "concurrency must be a finite number greater than 0"),
         ("maxStalledCount", 0, "maxStalledCount must be greater or equal than 0"),
