@@ -81,7 +81,7 @@ def test_killed_executors_double_no_submission(server: Server, tmp_path: Path):
     with SparkHarness(server, "bullmq") as harness:
 
         async def waiting() -> int:
-            return (await harness.protocol.inspector(harness.binding("letters")).counts())[JobState.WAITING]
+            return (await harness.on("letters").inspector.counts())[JobState.WAITING]
 
         numbers: list[int] = []
 

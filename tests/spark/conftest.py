@@ -63,7 +63,7 @@ def harness(request: pytest.FixtureRequest, server: Server) -> Iterator[SparkHar
 
 
 @pytest.fixture
-def bull(server: Server) -> Iterator[SparkHarness]:
+def bullmq(server: Server) -> Iterator[SparkHarness]:
     """An empty protocol of one kind, where a test is about Spark and not about protocols."""
     with SparkHarness(server, "bullmq") as harness:
         yield harness

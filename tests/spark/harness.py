@@ -1,69 +1,39 @@
-"""A harness: jobs and events in a real protocol, for tests that have no event loop."""
+"""Jobs and events of a real protocol, for tests that have no event loop."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
 from corral.core.event import JobEvent
-from corral.core.job import Claim, Job, JobOptions
-from corral.core.options import Capability
+from corral.core.job import Claim
 from corral.core.outcome import Completed, Outcome, Settlement
-from corral.core.ports import Broker, EventLog, Inspector, Profile
-from corral.protocols import protocol_named
-from corral.protocols.binding import Binding
 from corral.store.client import Store
-from corral.worker.worker import wall_clock
+from tests.support.harness import QueueHarness
 from tests.support.servers import Server
 
 T = TypeVar("T")
 
-JOB_NAMES = {"streams": "embed"}
 EVENT_KEYS = {"bullmq": "bull:{queue}:events", "streams": "jobs:events", "bridgemq": "bridge:events"}
 
 
-class SparkHarness:
-    """One protocol of one server: add jobs, work them off, and see what it says happened."""
+class SparkHarness(QueueHarness):
+    """One protocol of one server: add jobs, work them off, read the events."""
 
     def __init__(self, server: Server, protocol: str) -> None:
+        super().__init__(protocol, Store(server.url))
         self.server = server
-        self.protocol = protocol_named(protocol)
         self.url = server.url
-        self.queue = self.protocol.default_queue
-        self.job_name = JOB_NAMES.get(protocol, "work")
         self._runner = asyncio.Runner()
-        self._store: Store | None = None
 
     def run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        async def go() -> T:
-            if self._store is None:
-                self._store = Store(self.url)
-            return await call()
-
-        return self._runner.run(go())
-
-    def binding(self, queue: str | None = None, **profile: Any) -> Binding:
-        assert self._store is not None
-        who = Profile(name="hand", **profile)
-        return Binding(self._store, queue or self.queue, self.protocol.default_namespace, wall_clock, who)
-
-    def job(self, data: Any = None, *, queue: str | None = None, id: str = "", **options: Any) -> Job:
-        if Capability.RETRY not in self.protocol.capabilities:
-            options = {"attempts": 1, "backoff": None, **options}
-        return Job(
-            name=self.job_name,
-            data={} if data is None else data,
-            queue=queue or self.queue,
-            id=id,
-            options=JobOptions(**options),
-            created_at=wall_clock(),
-        )
+        return self._runner.run(call())
 
     def add(self, count: int = 1, queue: str | None = None, **options: Any) -> list[str]:
-        """Ids of so many new jobs."""
+        """Add so many jobs; return their ids."""
 
         async def go() -> list[str]:
-            broker = self.protocol.broker(self.binding(queue))
-            return await broker.submit([self.job({"n": n}, queue=queue, **options) for n in range(count)])
+            target = self.on(queue or self.queue)
+            return await target.broker().submit([target.job({"n": n}, **options) for n in range(count)])
 
         return self.run(go)
 
@@ -73,10 +43,10 @@ class SparkHarness:
         outcome: Callable[[Claim], Outcome] = lambda claim: Completed(b'{"ok":true}'),
         most: int = 1_000_000,
     ) -> int:
-        """Claim and settle what can be claimed now; how many that were."""
+        """Claim and settle what can be claimed now; return how many jobs that were."""
 
         async def go() -> int:
-            broker: Broker = self.protocol.broker(self.binding(queue))
+            broker = self.protocol.broker(self.on(queue or self.queue).binding())
             worked, settlements = 0, []
             while True:
                 turn = await broker.turn(settlements, min(500, most - worked))
@@ -85,25 +55,21 @@ class SparkHarness:
                     await broker.close()
                     return worked
                 worked += len(turn.claims)
-                settlements = [Settlement(claim, outcome(claim), wall_clock()) for claim in turn.claims]
+                settlements = [Settlement(claim, outcome(claim), self.now) for claim in turn.claims]
 
         return self.run(go)
 
-    def told(self, queue: str | None = None) -> list[JobEvent]:
-        """Every event there is, as the port tells them."""
+    def read_events(self, queue: str | None = None) -> list[JobEvent]:
+        """Return every event, as the port reads them."""
 
         async def go() -> list[JobEvent]:
-            log: EventLog = self.protocol.events(self.binding(queue))
+            log = self.on(queue or self.queue).events
             events: list[JobEvent] = []
             while page := await log.range(events[-1].id if events else "-", 1000):
                 events += page
             return events
 
         return self.run(go)
-
-    @property
-    def inspector(self) -> Inspector:
-        return self.protocol.inspector(self.binding())
 
     def events_key(self, queue: str | None = None) -> str:
         return EVENT_KEYS[self.protocol.name].format(queue=queue or self.queue)
@@ -133,8 +99,8 @@ class SparkHarness:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._store is not None:
-            self._runner.run(self._store.close())
+        self._runner.run(self.close())
+        self._runner.run(self.store.close())
         self._runner.close()
 
 

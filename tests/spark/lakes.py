@@ -16,9 +16,7 @@ def where(harness: SparkHarness, queue: str | None = None) -> Where:
     )
 
 
-def brought_up(
-    spark: Any, lake: Lake, harness: SparkHarness, queue: str | None = None, **options: Any
-) -> Ran:
+def run_lake(spark: Any, lake: Lake, harness: SparkHarness, queue: str | None = None, **options: Any) -> Ran:
     """Run the lake to the present end of a harness's events."""
     return run(spark, lake, [where(harness, queue)], RunOptions(**options))
 
@@ -28,8 +26,8 @@ def plain_ids(spark: Any, lake: Lake) -> list[str]:
     return sorted(row["event_id"] for row in spark.read.parquet(f"{lake.path}/bronze").collect())
 
 
-def told_ids(harness: SparkHarness, queue: str | None = None) -> list[str]:
-    return sorted(event.id for event in harness.told(queue))
+def event_ids(harness: SparkHarness, queue: str | None = None) -> list[str]:
+    return sorted(event.id for event in harness.read_events(queue))
 
 
 def leftovers(lake: Lake) -> list[Path]:

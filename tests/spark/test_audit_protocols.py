@@ -63,7 +63,7 @@ def live_a_little(harness: SparkHarness) -> list[str]:
 
 
 async def _remove(harness: SparkHarness, ids: list[str]) -> None:
-    assert sorted(await harness.protocol.operator(harness.binding()).remove(ids)) == sorted(ids)
+    assert sorted(await harness.operator.remove(ids)) == sorted(ids)
 
 
 def test_a_protocol_that_is_right_has_lost_nothing(spark, harness: SparkHarness):
@@ -81,7 +81,7 @@ def test_what_is_wrong_is_named(spark, harness: SparkHarness):
     lost = waiting[3]
     harness.work(most=2)
     delete_record(harness, lost)
-    done = [event.job_id for event in harness.told() if event.kind == "completed"]
+    done = [event.job_id for event in harness.read_events() if event.kind == "completed"]
     tell_another_end(harness, done[0])
     found = audit_server(spark, where(harness))
     by_verdict = {one.verdict: one for one in found.findings if one.verdict is not Verdict.ORPHANED}
@@ -94,39 +94,37 @@ def test_what_is_wrong_is_named(spark, harness: SparkHarness):
     assert found.exit_code == Exit.WRONG
 
 
-def test_trimmed_events_make_it_unprovable(spark, bull: SparkHarness):
-    bull.add(6)
-    bull.work(most=3)
-    gone = bull.trim(2)
-    found = audit_server(spark, where(bull))
+def test_trimmed_events_make_it_unprovable(spark, bullmq: SparkHarness):
+    bullmq.add(6)
+    bullmq.work(most=3)
+    gone = bullmq.trim(2)
+    found = audit_server(spark, where(bullmq))
     assert found.exit_code == Exit.UNPROVABLE
     assert f"{gone} events were trimmed" in str(found.findings[0].detail)
     assert found.findings[0].job_id is None
 
 
-def test_jobs_that_were_cleaned_away_are_unprovable_and_not_lost(spark, bull: SparkHarness):
-    kept = bull.add(1, delay=3_600_000)
-    swept = bull.add(3)
-    assert sorted(bull.run(lambda: bull.protocol.operator(bull.binding()).clean(0, 0, "wait"))) == sorted(
-        swept
-    )
-    found = audit_server(spark, where(bull))
+def test_jobs_that_were_cleaned_away_are_unprovable_and_not_lost(spark, bullmq: SparkHarness):
+    kept = bullmq.add(1, delay=3_600_000)
+    swept = bullmq.add(3)
+    assert sorted(bullmq.run(lambda: bullmq.operator.clean(0, 0, "wait"))) == sorted(swept)
+    found = audit_server(spark, where(bullmq))
     assert found.exit_code == Exit.UNPROVABLE
     assert sorted(str(one.job_id) for one in found.findings) == sorted(swept)
     assert all("was cleaned since then" in str(one.detail) for one in found.findings)
     assert found.counts["alive"] == len(kept)
 
 
-def test_removal_policies_are_right_and_places_are_looked_at(spark, bull: SparkHarness):
-    bull.add(6, keep_completed=Keep(count=0))
-    bull.work(most=4)
-    [twice, unlisted] = [event.job_id for event in bull.told() if event.kind == "added"][4:]
-    with bull.server.connect() as client:
-        client.zadd(f"bull:{bull.queue}:delayed", {twice: 1})
-        client.lrem(f"bull:{bull.queue}:wait", 0, unlisted)
-        client.set(f"bull:{bull.queue}:{twice}:lock", "left behind")
-        client.rpush(f"bull:{bull.queue}:wait", "no-such-job")
-    found = audit_server(spark, where(bull))
+def test_removal_policies_are_right_and_places_are_looked_at(spark, bullmq: SparkHarness):
+    bullmq.add(6, keep_completed=Keep(count=0))
+    bullmq.work(most=4)
+    [twice, unlisted] = [event.job_id for event in bullmq.read_events() if event.kind == "added"][4:]
+    with bullmq.server.connect() as client:
+        client.zadd(f"bull:{bullmq.queue}:delayed", {twice: 1})
+        client.lrem(f"bull:{bullmq.queue}:wait", 0, unlisted)
+        client.set(f"bull:{bullmq.queue}:{twice}:lock", "left behind")
+        client.rpush(f"bull:{bullmq.queue}:wait", "no-such-job")
+    found = audit_server(spark, where(bullmq))
     assert sorted((str(one.verdict), one.job_id) for one in found.findings) == [
         ("doubled", twice),
         ("leaked", twice),
@@ -149,32 +147,32 @@ def test_a_counter_that_leaks_is_named_once_for_all_queues(spark, server):
         assert found.counts == {"alive": 4, "leaked": 1}
 
 
-def test_a_queue_that_is_worked_meanwhile_is_right(spark, bull: SparkHarness):
-    bull.add(300, keep_completed=Keep(count=5))
+def test_a_queue_that_is_worked_meanwhile_is_right(spark, bullmq: SparkHarness):
+    bullmq.add(300, keep_completed=Keep(count=5))
     stop = threading.Event()
 
     def churn() -> None:
-        with SparkHarness(bull.server, "bullmq") as other:
+        with SparkHarness(bullmq.server, "bullmq") as other:
             while not stop.is_set():
                 other.work(most=10, outcome=lambda claim: Released())
                 other.work(most=10)
                 other.add(10, keep_completed=Keep(count=5))
 
-    with bull.server.connect() as client:
-        client.hset(f"bull:{bull.queue}:meta", "opts.maxLenEvents", 1_000_000)
+    with bullmq.server.connect() as client:
+        client.hset(f"bull:{bullmq.queue}:meta", "opts.maxLenEvents", 1_000_000)
     thread = threading.Thread(target=churn)
     thread.start()
     try:
-        found = audit_server(spark, where(bull))
+        found = audit_server(spark, where(bullmq))
     finally:
         stop.set()
         thread.join()
     assert found.findings == ()
     assert found.exit_code == Exit.NOTHING_LOST
-    assert live_events(spark, where(bull)).where("event = 'completed'").count() > 0
+    assert live_events(spark, where(bullmq)).where("event = 'completed'").count() > 0
 
 
-def test_an_empty_place_has_lost_nothing(spark, bull: SparkHarness):
-    found = audit_server(spark, where(bull, "no-*"))
+def test_an_empty_place_has_lost_nothing(spark, bullmq: SparkHarness):
+    found = audit_server(spark, where(bullmq, "no-*"))
     assert (found.exit_code, found.jobs, found.findings) == (Exit.NOTHING_LOST, 0, ())
     assert found.sentence() == "nothing lost, for there is no job at all"

@@ -8,7 +8,7 @@ from corral.spark.lake import silver
 from corral.spark.lake.backfill import Filled, backfill, synthetic
 from corral.spark.lake.tables import Lake
 from tests.spark.harness import SparkHarness
-from tests.spark.lakes import brought_up, where
+from tests.spark.lakes import run_lake, where
 
 START = datetime(2025, 1, 31, 12, 0, 0, tzinfo=UTC)
 
@@ -34,21 +34,21 @@ def test_a_record_tells_begin_start_and_end(spark):
     assert (dead["waited_ms"], dead["ran_ms"], dead["worker"]) == (2000, 3000, "anna")
 
 
-def test_jobs_whose_events_are_gone_are_told_once_and_marked(spark, bull: SparkHarness, tmp_path: Path):
+def test_jobs_whose_events_are_gone_are_told_once_and_marked(spark, bullmq: SparkHarness, tmp_path: Path):
     lake = Lake(str(tmp_path / "lake"))
-    bull.add(6)
-    bull.work(outcome=lambda claim: Dead("boom"), most=4)
-    bull.trim(1)
-    bull.add(3)
-    assert backfill(spark, lake, where(bull)) == Filled(snapshot=9, whole=5, begun=1)
+    bullmq.add(6)
+    bullmq.work(outcome=lambda claim: Dead("boom"), most=4)
+    bullmq.trim(1)
+    bullmq.add(3)
+    assert backfill(spark, lake, where(bullmq)) == Filled(snapshot=9, whole=5, begun=1)
     found = {row["job_id"]: row for row in lake.jobs(spark).collect()}
     assert len(found) == 9 == lake.jobs(spark).count()
     assert sum(row["backfilled"] for row in found.values()) == 6
     assert sorted(row["outcome"] for row in found.values()) == ["alive"] * 5 + ["dead"] * 4
     assert all(row["added_at"] is not None for row in found.values())
-    bull.work()
-    brought_up(spark, lake, bull)
+    bullmq.work()
+    run_lake(spark, lake, bullmq)
     again = lake.jobs(spark).collect()
     assert sorted(row["outcome"] for row in again) == ["completed"] * 5 + ["dead"] * 4
-    assert backfill(spark, lake, where(bull)) == Filled(snapshot=9, whole=0, begun=0)
+    assert backfill(spark, lake, where(bullmq)) == Filled(snapshot=9, whole=0, begun=0)
     assert lake.bronze(spark).where("data like '%backfilled%'").count() == 0, "bronze has real events only"

@@ -17,7 +17,7 @@ from corral.spark.lake.tables import BRONZE, JOBS, MINUTES, Lake
 from corral.spark.lake.versions import LakeBusy
 from corral.spark.schema import EVENTS, GAP
 from tests.spark.harness import SparkHarness
-from tests.spark.lakes import brought_up, filed, leftovers, plain_ids, told_ids, where
+from tests.spark.lakes import event_ids, filed, leftovers, plain_ids, run_lake, where
 
 
 @pytest.fixture
@@ -47,34 +47,34 @@ def _number(file: Path) -> int:
 
 
 def test_a_batch_that_is_replayed_is_filed_once_also_after_it_was_folded(
-    spark, bull: SparkHarness, lake: Lake
+    spark, bullmq: SparkHarness, lake: Lake
 ):
-    bull.add(50)
-    filed(spark, lake, bull, batch_events=30)
+    bullmq.add(50)
+    filed(spark, lake, bullmq, batch_events=30)
     assert len(bronze.batches(lake)) == 4
     assert all((batch.folder / "_SUCCESS").exists() for batch in bronze.batches(lake))
     assert [batch.rows for batch in bronze.batches(lake)] == [30, 30, 30, 10]
-    forget_last_commit(lake, bull)
-    bull.add(5)
-    filed(spark, lake, bull)
-    assert plain_ids(spark, lake) == arrow_ids(lake) == told_ids(bull)
+    forget_last_commit(lake, bullmq)
+    bullmq.add(5)
+    filed(spark, lake, bullmq)
+    assert plain_ids(spark, lake) == arrow_ids(lake) == event_ids(bullmq)
     # as if silver had seen them all: only such batches are folded
     lake.generations(MINUTES).advance({COVERS: bronze.reached(lake)})
     opened = lake.bronze(spark)
     assert compact(spark, lake, enough=3) == 5
     assert bronze.batches(lake) == []
-    assert plain_ids(spark, lake) == arrow_ids(lake) == told_ids(bull)
-    assert opened.count() == len(told_ids(bull)), "who had begun to read goes on"
-    forget_last_commit(lake, bull)
-    bull.add(1)
-    filed(spark, lake, bull)
-    assert plain_ids(spark, lake) == arrow_ids(lake) == told_ids(bull)
+    assert plain_ids(spark, lake) == arrow_ids(lake) == event_ids(bullmq)
+    assert opened.count() == len(event_ids(bullmq)), "who had begun to read goes on"
+    forget_last_commit(lake, bullmq)
+    bullmq.add(1)
+    filed(spark, lake, bullmq)
+    assert plain_ids(spark, lake) == arrow_ids(lake) == event_ids(bullmq)
     assert leftovers(lake) == []
 
 
-def test_bronze_has_the_columns_of_events_and_days(spark, bull: SparkHarness, lake: Lake):
-    bull.add(3)
-    filed(spark, lake, bull)
+def test_bronze_has_the_columns_of_events_and_days(spark, bullmq: SparkHarness, lake: Lake):
+    bullmq.add(3)
+    filed(spark, lake, bullmq)
     table = lake.bronze(spark)
     assert table.columns == [*EVENTS.fieldNames(), "date"]
     assert {row["date"] for row in table.collect()} == {row["ts"].date() for row in table.collect()}
@@ -82,14 +82,14 @@ def test_bronze_has_the_columns_of_events_and_days(spark, bull: SparkHarness, la
     assert dict(plain.dtypes)["date"] == "date"
 
 
-def test_a_lake_that_lost_its_checkpoint_goes_on_where_it_was(spark, bull: SparkHarness, lake: Lake):
-    bull.add(20)
-    filed(spark, lake, bull)
-    shutil.rmtree(lake.checkpoint(source_name(where(bull))))
-    bull.add(10)
-    gone = bull.trim(11)
-    filed(spark, lake, bull)
-    kept = [event.id for event in bull.told()]
+def test_a_lake_that_lost_its_checkpoint_goes_on_where_it_was(spark, bullmq: SparkHarness, lake: Lake):
+    bullmq.add(20)
+    filed(spark, lake, bullmq)
+    shutil.rmtree(lake.checkpoint(source_name(where(bullmq))))
+    bullmq.add(10)
+    gone = bullmq.trim(11)
+    filed(spark, lake, bullmq)
+    kept = [event.id for event in bullmq.read_events()]
     rows = lake.bronze(spark).collect()
     [gap] = [row for row in rows if row["event"] == GAP]
     assert json.loads(gap["data"])["missing"] == gone - 40
@@ -98,47 +98,49 @@ def test_a_lake_that_lost_its_checkpoint_goes_on_where_it_was(spark, bull: Spark
 
 
 def test_a_checkpoint_that_is_older_than_the_lake_is_refused(
-    spark, bull: SparkHarness, lake: Lake, tmp_path: Path
+    spark, bullmq: SparkHarness, lake: Lake, tmp_path: Path
 ):
-    bull.add(2)
-    filed(spark, lake, bull)
-    checkpoint = lake.checkpoint(source_name(where(bull)))
+    bullmq.add(2)
+    filed(spark, lake, bullmq)
+    checkpoint = lake.checkpoint(source_name(where(bullmq)))
     shutil.copytree(checkpoint, tmp_path / "kept")
-    bull.add(2)
-    filed(spark, lake, bull)
+    bullmq.add(2)
+    filed(spark, lake, bullmq)
     shutil.rmtree(checkpoint)
     shutil.copytree(tmp_path / "kept", checkpoint)
-    bull.add(2)
+    bullmq.add(2)
     with pytest.raises(LakeFailed, match="is older than the lake: it forgot a batch"):
-        filed(spark, lake, bull)
+        filed(spark, lake, bullmq)
     shutil.rmtree(checkpoint)
-    filed(spark, lake, bull)
-    assert plain_ids(spark, lake) == told_ids(bull)
+    filed(spark, lake, bullmq)
+    assert plain_ids(spark, lake) == event_ids(bullmq)
 
 
-def test_days_that_are_old_leave_and_a_replay_does_not_bring_them_back(spark, bull: SparkHarness, lake: Lake):
-    bull.add(4)
-    filed(spark, lake, bull)
+def test_days_that_are_old_leave_and_a_replay_does_not_bring_them_back(
+    spark, bullmq: SparkHarness, lake: Lake
+):
+    bullmq.add(4)
+    filed(spark, lake, bullmq)
     today = datetime.now(UTC).date()
     assert retain(lake, 2, today) == []
     assert retain(lake, 2, today + timedelta(days=1)) == []
     assert retain(lake, 2, today + timedelta(days=2)) == [today]
     assert lake.bronze(spark).count() == 0
-    forget_last_commit(lake, bull)
-    bull.add(1)
-    filed(spark, lake, bull)
+    forget_last_commit(lake, bullmq)
+    bullmq.add(1)
+    filed(spark, lake, bullmq)
     assert lake.bronze(spark).count() == 2
 
 
-def test_a_batch_that_was_broken_off_leaves_nothing_behind(spark, bull: SparkHarness, lake: Lake):
-    bull.add(2)
-    prepare(lake, [where(bull)])
+def test_a_batch_that_was_broken_off_leaves_nothing_behind(spark, bullmq: SparkHarness, lake: Lake):
+    bullmq.add(2)
+    prepare(lake, [where(bullmq)])
     half = lake.work / "batch-half" / "date=2025-01-31"
     half.mkdir(parents=True)
     (half / "part.parquet").write_bytes(b"half a file")
-    filed(spark, lake, bull)
+    filed(spark, lake, bullmq)
     assert leftovers(lake) == []
-    assert plain_ids(spark, lake) == told_ids(bull)
+    assert plain_ids(spark, lake) == event_ids(bullmq)
 
 
 def test_a_generation_whose_maker_died_is_made_again(lake: Lake):
@@ -162,9 +164,9 @@ def test_old_generations_go_when_nobody_can_be_reading_them(lake: Lake):
     assert [folder.name for folder in folders.iterdir()] == ["00000002"]
 
 
-def test_two_runs_at_once_are_refused(spark, bull: SparkHarness, lake: Lake):
+def test_two_runs_at_once_are_refused(spark, bullmq: SparkHarness, lake: Lake):
     with lake.alone(), pytest.raises(LakeBusy, match="another process works on the lake"):
-        brought_up(spark, lake, bull)
+        run_lake(spark, lake, bullmq)
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/lake", "  "])
@@ -173,11 +175,11 @@ def test_a_lake_is_a_folder(path: str):
         Lake(path)
 
 
-def test_a_folder_with_other_things_in_it_is_no_lake(bull: SparkHarness, lake: Lake):
+def test_a_folder_with_other_things_in_it_is_no_lake(bullmq: SparkHarness, lake: Lake):
     lake.root.mkdir()
     (lake.root / "photos").mkdir()
     with pytest.raises(InvalidOptions, match="is no lake"):
-        prepare(lake, [where(bull)])
+        prepare(lake, [where(bullmq)])
     assert not lake.exists
 
 

@@ -22,21 +22,21 @@ from tests.spark.harness import SparkHarness
     ],
 )
 def test_events_become_a_lake_and_rows_become_jobs(
-    bull: SparkHarness, tmp_path: Path, start: Callable[[Path], AbstractContextManager[str]], how: str
+    bullmq: SparkHarness, tmp_path: Path, start: Callable[[Path], AbstractContextManager[str]], how: str
 ):
-    bull.add(40, "mail")
-    bull.work("mail", most=25)
+    bullmq.add(40, "mail")
+    bullmq.work("mail", most=25)
     with start(tmp_path) as master:
-        told = told_by("whole_way", tmp_path, master, bull.url, str(tmp_path / "lake"), how)
-    events = len(bull.told("mail"))
+        told = told_by("whole_way", tmp_path, master, bullmq.url, str(tmp_path / "lake"), how)
+    events = len(bullmq.read_events("mail"))
     outcomes = {"completed": 25, "alive": 15} if how == "whole" else {}
     filled = {} if how == "smoke" else {"bronze": events, "distinct": events, "outcomes": outcomes}
     assert told == {"read": events, **filled}
 
     async def waiting() -> int:
-        return (await bull.protocol.inspector(bull.binding("letters")).counts())[JobState.WAITING]
+        return (await bullmq.on("letters").inspector.counts())[JobState.WAITING]
 
-    assert bull.run(waiting) == 30
+    assert bullmq.run(waiting) == 30
     if start is standalone:
         used = [list((tmp_path / f"work-{number}").rglob("stderr")) for number in range(2)]
         assert all(used), "both workers ran an executor"

@@ -32,7 +32,7 @@ def test_every_event_of_a_protocol_is_a_row_of_the_same_words(spark, harness: Sp
     harness.add(40)
     harness.work(outcome=lambda claim: Dead("boom"), most=3)
     harness.work()
-    told = harness.told()
+    told = harness.read_events()
     table = harness.reader(spark).load()
     assert table.schema == EVENTS
     rows = {row["event_id"]: row for row in table.collect()}
@@ -50,46 +50,46 @@ def test_every_event_of_a_protocol_is_a_row_of_the_same_words(spark, harness: Sp
         assert (None if row["data"] is None else orjson.loads(row["data"])) == event.data
 
 
-def test_the_format_is_found_without_being_registered(spark, bull: SparkHarness):
-    bull.add(2)
-    assert bull.reader(spark.newSession()).load().count() == len(bull.told())
+def test_the_format_is_found_without_being_registered(spark, bullmq: SparkHarness):
+    bullmq.add(2)
+    assert bullmq.reader(spark.newSession()).load().count() == len(bullmq.read_events())
 
 
-def test_an_empty_or_missing_queue_is_an_empty_table(spark, bull: SparkHarness):
-    assert bull.reader(spark, "nobody").load().count() == 0
-    assert bull.reader(spark, "no-*").load().count() == 0
+def test_an_empty_or_missing_queue_is_an_empty_table(spark, bullmq: SparkHarness):
+    assert bullmq.reader(spark, "nobody").load().count() == 0
+    assert bullmq.reader(spark, "no-*").load().count() == 0
 
 
-def test_pieces_have_exactly_their_share(spark, bull: SparkHarness):
-    bull.add(500)
-    events = len(bull.told())
-    table = bull.reader(spark, minPartitions=4).load()
+def test_pieces_have_exactly_their_share(spark, bullmq: SparkHarness):
+    bullmq.add(500)
+    events = len(bullmq.read_events())
+    table = bullmq.reader(spark, minPartitions=4).load()
     sizes = [row["count"] for row in table.groupBy(sf.spark_partition_id()).count().collect()]
     assert sorted(sizes) == [events // 4] * 4
     assert table.select("event_id").distinct().count() == events
 
 
-def test_reading_starts_where_it_is_told(spark, bull: SparkHarness):
-    bull.add(5)
+def test_reading_starts_where_it_is_told(spark, bullmq: SparkHarness):
+    bullmq.add(5)
     time.sleep(0.005)
-    told = bull.told()
+    told = bullmq.read_events()
     later_ms = int(time.time() * 1000)
-    bull.add(3)
-    new = ids_of(bull)[len(told) :]
+    bullmq.add(3)
+    new = ids_of(bullmq)[len(told) :]
 
     def read(**options: Any) -> list[str]:
-        return sorted(ids(bull.reader(spark, **options).load().collect()))
+        return sorted(ids(bullmq.reader(spark, **options).load().collect()))
 
     assert read(startingOffsets="latest") == []
     assert read(startingTimestamp=later_ms) == sorted(new)
-    assert read(startingOffsets=json.dumps({bull.queue: told[-1].id})) == sorted(new)
-    middle = json.dumps({bull.queue: {"id": told[3].id, "added": 4}})
-    ending = json.dumps({bull.queue: told[6].id})
+    assert read(startingOffsets=json.dumps({bullmq.queue: told[-1].id})) == sorted(new)
+    middle = json.dumps({bullmq.queue: {"id": told[3].id, "added": 4}})
+    ending = json.dumps({bullmq.queue: told[6].id})
     assert read(startingOffsets=middle, endingOffsets=ending) == sorted(event.id for event in told[4:7])
 
 
 def ids_of(harness: SparkHarness) -> list[str]:
-    return [event.id for event in harness.told()]
+    return [event.id for event in harness.read_events()]
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def ids_of(harness: SparkHarness) -> list[str]:
     ],
 )
 def test_a_wrong_option_is_refused_with_the_way_out(
-    spark, bull: SparkHarness, options: dict[str, str], says: str
+    spark, bullmq: SparkHarness, options: dict[str, str], says: str
 ):
     with pytest.raises(PySparkException) as refusal:
-        bull.reader(spark, **options).load().count()
+        bullmq.reader(spark, **options).load().count()
     assert says in str(refusal.value)
 
 
@@ -119,7 +119,7 @@ def test_a_wrong_option_is_refused_with_the_way_out(
 def test_a_stream_brings_every_event_once_in_bounded_batches(spark, harness: SparkHarness, tmp_path: Path):
     harness.add(150)
     harness.work()
-    told = [event.id for event in harness.told()]
+    told = [event.id for event in harness.read_events()]
     query = drain(harness.stream(spark, maxOffsetsPerTrigger=100), tmp_path)
     sizes = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
     assert max(sizes) <= 100
@@ -127,42 +127,42 @@ def test_a_stream_brings_every_event_once_in_bounded_batches(spark, harness: Spa
     assert sorted(ids(spark.read.parquet(f"{tmp_path}/out").collect())) == sorted(told)
 
 
-def test_a_stream_goes_on_where_it_stopped(spark, bull: SparkHarness, tmp_path: Path):
+def test_a_stream_goes_on_where_it_stopped(spark, bullmq: SparkHarness, tmp_path: Path):
     for count in (7, 5):
-        bull.add(count)
-        drain(bull.stream(spark), tmp_path)
-    assert sorted(ids(spark.read.parquet(f"{tmp_path}/out").collect())) == sorted(ids_of(bull))
+        bullmq.add(count)
+        drain(bullmq.stream(spark), tmp_path)
+    assert sorted(ids(spark.read.parquet(f"{tmp_path}/out").collect())) == sorted(ids_of(bullmq))
 
 
-def test_progress_tells_how_far_behind_a_stream_is(spark, bull: SparkHarness, tmp_path: Path):
-    bull.add(50)
-    query = drain(bull.stream(spark, maxOffsetsPerTrigger=60), tmp_path)
+def test_progress_tells_how_far_behind_a_stream_is(spark, bullmq: SparkHarness, tmp_path: Path):
+    bullmq.add(50)
+    query = drain(bullmq.stream(spark, maxOffsetsPerTrigger=60), tmp_path)
     [source] = query.recentProgress[0]["sources"]
     reached, present = json.loads(source["endOffset"]), json.loads(source["latestOffset"])
-    assert reached[bull.queue]["added"] == 60
-    assert present[bull.queue]["added"] == 100
-    assert present[bull.queue]["id"] == bull.told()[-1].id
+    assert reached[bullmq.queue]["added"] == 60
+    assert present[bullmq.queue]["added"] == 100
+    assert present[bullmq.queue]["id"] == bullmq.read_events()[-1].id
 
 
-def test_new_queues_of_a_pattern_join_from_their_beginning(spark, bull: SparkHarness, tmp_path: Path):
-    bull.add(3, "mail-eu")
-    bull.add(3, "other")
-    drain(bull.stream(spark, "mail-*, other-?"), tmp_path)
-    bull.add(4, "mail-us")
-    bull.add(2, "mail-eu")
-    drain(bull.stream(spark, "mail-*, other-?"), tmp_path)
+def test_new_queues_of_a_pattern_join_from_their_beginning(spark, bullmq: SparkHarness, tmp_path: Path):
+    bullmq.add(3, "mail-eu")
+    bullmq.add(3, "other")
+    drain(bullmq.stream(spark, "mail-*, other-?"), tmp_path)
+    bullmq.add(4, "mail-us")
+    bullmq.add(2, "mail-eu")
+    drain(bullmq.stream(spark, "mail-*, other-?"), tmp_path)
     counts = spark.read.parquet(f"{tmp_path}/out").groupBy("queue").count().collect()
     assert {row["queue"]: row["count"] for row in counts} == {"mail-eu": 10, "mail-us": 8}
 
 
 def test_a_new_queue_that_was_trimmed_before_it_was_seen_says_what_is_missing(
-    spark, bull: SparkHarness, tmp_path: Path
+    spark, bullmq: SparkHarness, tmp_path: Path
 ):
-    bull.add(1, "mail-eu")
-    drain(bull.stream(spark, "mail-*", failOnDataLoss="false"), tmp_path)
-    bull.add(10, "mail-us")
-    bull.trim(5, "mail-us")
-    drain(bull.stream(spark, "mail-*", failOnDataLoss="false"), tmp_path)
+    bullmq.add(1, "mail-eu")
+    drain(bullmq.stream(spark, "mail-*", failOnDataLoss="false"), tmp_path)
+    bullmq.add(10, "mail-us")
+    bullmq.trim(5, "mail-us")
+    drain(bullmq.stream(spark, "mail-*", failOnDataLoss="false"), tmp_path)
     [gap] = spark.read.parquet(f"{tmp_path}/out").where(sf.col("event") == GAP).collect()
     assert (gap["queue"], json.loads(gap["data"])["missing"]) == ("mail-us", 15)
 
@@ -170,13 +170,13 @@ def test_a_new_queue_that_was_trimmed_before_it_was_seen_says_what_is_missing(
 # -- what is gone before it is read -------------------------------------------------------------------------
 
 
-def test_trimmed_events_stop_a_query_that_asked_for_it(spark, bull: SparkHarness, tmp_path: Path):
-    bull.add(5)
-    drain(bull.stream(spark), tmp_path)
-    bull.add(20)
-    bull.trim(10)
+def test_trimmed_events_stop_a_query_that_asked_for_it(spark, bullmq: SparkHarness, tmp_path: Path):
+    bullmq.add(5)
+    drain(bullmq.stream(spark), tmp_path)
+    bullmq.add(20)
+    bullmq.trim(10)
     with pytest.raises(StreamingQueryException) as loss:
-        drain(bull.stream(spark), tmp_path)
+        drain(bullmq.stream(spark), tmp_path)
     assert "30 events were trimmed before they were read" in str(loss.value)
     assert "failOnDataLoss=false" in str(loss.value)
 
@@ -187,9 +187,9 @@ def test_trimmed_events_are_counted_exactly_by_a_query_that_goes_on(
 ):
     harness.add(5)
     drain(harness.stream(spark, failOnDataLoss="false"), tmp_path)
-    before = harness.told()
+    before = harness.read_events()
     harness.add(20)
-    added = len(harness.told())
+    added = len(harness.read_events())
     gone = harness.trim(7)
     drain(harness.stream(spark, failOnDataLoss="false"), tmp_path)
     table = spark.read.parquet(f"{tmp_path}/out")
@@ -200,59 +200,59 @@ def test_trimmed_events_are_counted_exactly_by_a_query_that_goes_on(
     assert table.where(sf.col("event") != GAP).count() + told["missing"] == added
 
 
-def test_a_gap_between_two_pages_of_one_task_is_seen(bull: SparkHarness):
-    bull.add(2000)
-    with Planner(where(bull), Reading()) as planner:
+def test_a_gap_between_two_pages_of_one_task_is_seen(bullmq: SparkHarness):
+    bullmq.add(2000)
+    with Planner(where(bullmq), Reading()) as planner:
         [whole] = planner.stretches(planner.initial(), planner.present())
-    batches = read_stretch(where(bull), Reading(fail_on_data_loss=False), whole)
+    batches = read_stretch(where(bullmq), Reading(fail_on_data_loss=False), whole)
     first = next(batches)
     assert first.num_rows == FIRST_PAGE
-    bull.trim(500)
+    bullmq.trim(500)
     *rest, gap = list(batches)
     assert sum(batch.num_rows for batch in rest) == 500
     assert json.loads(gap.column("data")[0].as_py())["missing"] == 3500 - FIRST_PAGE
 
 
-def test_a_gap_is_counted_once_however_a_stretch_is_split(bull: SparkHarness):
-    bull.add(1000)
+def test_a_gap_is_counted_once_however_a_stretch_is_split(bullmq: SparkHarness):
+    bullmq.add(1000)
     reading = Reading(fail_on_data_loss=False, min_partitions=7)
-    with Planner(where(bull), reading) as planner:
+    with Planner(where(bullmq), reading) as planner:
         start, end = planner.initial(), planner.present()
         pieces = planner.stretches(start, end)
-        bull.trim(1001)
+        bullmq.trim(1001)
         late = planner.stretches(start, end)
     assert len(pieces) == 7
     for planned in (pieces, late):
-        rows = [row for piece in planned for batch in read_stretch(where(bull), reading, piece)
+        rows = [row for piece in planned for batch in read_stretch(where(bullmq), reading, piece)
                 for row in batch.to_pylist()]  # fmt: skip
         missing = sum(json.loads(row["data"])["missing"] for row in rows if row["event"] == GAP)
         assert missing == 999
         assert len([row for row in rows if row["event"] != GAP]) == 1001
 
 
-def test_a_log_that_was_begun_anew_is_read_whole_and_named(bull: SparkHarness):
-    bull.add(10)
-    with Planner(where(bull), Reading()) as planner:
+def test_a_log_that_was_begun_anew_is_read_whole_and_named(bullmq: SparkHarness):
+    bullmq.add(10)
+    with Planner(where(bullmq), Reading()) as planner:
         [(queue, old)] = planner.present().items()
-    with bull.server.connect() as client:
-        client.delete(bull.events_key())
-    bull.add(3)
-    with Planner(where(bull), Reading()) as planner:
+    with bullmq.server.connect() as client:
+        client.delete(bullmq.events_key())
+    bullmq.add(3)
+    with Planner(where(bullmq), Reading()) as planner:
         [new] = planner.next({queue: old}, None).values()
     assert new.added == 6
     found = stretch(queue, old, new)
     assert found is not None
-    rows = [row for batch in read_stretch(where(bull), Reading(fail_on_data_loss=False), found)
+    rows = [row for batch in read_stretch(where(bullmq), Reading(fail_on_data_loss=False), found)
             for row in batch.to_pylist()]  # fmt: skip
     assert len(rows) == 7
     assert json.loads(rows[-1]["data"])["why"] == "recreated"
 
 
-def test_a_stream_that_lost_its_key_stays_where_it_was(bull: SparkHarness):
-    bull.add(3)
-    with Planner(where(bull), Reading()) as planner:
+def test_a_stream_that_lost_its_key_stays_where_it_was(bullmq: SparkHarness):
+    bullmq.add(3)
+    with Planner(where(bullmq), Reading()) as planner:
         start = planner.present()
-        with bull.server.connect() as client:
+        with bullmq.server.connect() as client:
             client.flushall()
         assert planner.next(start, None) == start
 
@@ -275,34 +275,34 @@ def write_progress(harness: SparkHarness, count: int, size: int) -> None:
             pipeline.execute()
 
 
-def test_pages_of_large_events_have_about_eight_megabytes(bull: SparkHarness):
-    write_progress(bull, 1000, 50_000)
-    first, *middle, _ = pages_of(bull)
+def test_pages_of_large_events_have_about_eight_megabytes(bullmq: SparkHarness):
+    write_progress(bullmq, 1000, 50_000)
+    first, *middle, _ = pages_of(bullmq)
     assert first.seen == FIRST_PAGE
     assert len(middle) > 2
     assert all(0.9 * PAGE_BYTES < page.seen * 50_000 < 1.1 * PAGE_BYTES for page in middle)
 
 
-def test_pages_of_small_events_grow_to_what_the_server_answers_quickly(bull: SparkHarness):
-    write_progress(bull, 14_000, 10)
+def test_pages_of_small_events_grow_to_what_the_server_answers_quickly(bullmq: SparkHarness):
+    write_progress(bullmq, 14_000, 10)
     left = 14_000 - FIRST_PAGE - MOST_ENTRIES
-    assert [page.seen for page in pages_of(bull)] == [FIRST_PAGE, MOST_ENTRIES, left]
+    assert [page.seen for page in pages_of(bullmq)] == [FIRST_PAGE, MOST_ENTRIES, left]
 
 
-def test_an_id_between_two_events_has_the_number_of_the_one_before(bull: SparkHarness):
-    bull.add(10)
-    told = bull.told()
-    reading = Reading(starting={bull.queue: told[4].id})
-    with Planner(where(bull), reading) as planner:
-        assert planner.initial() == {bull.queue: Position(told[4].id, 5)}
+def test_an_id_between_two_events_has_the_number_of_the_one_before(bullmq: SparkHarness):
+    bullmq.add(10)
+    told = bullmq.read_events()
+    reading = Reading(starting={bullmq.queue: told[4].id})
+    with Planner(where(bullmq), reading) as planner:
+        assert planner.initial() == {bullmq.queue: Position(told[4].id, 5)}
 
 
-def test_a_server_that_is_away_for_a_moment_is_waited_for(bull: SparkHarness):
-    bull.add(5)
-    with Planner(where(bull), Reading()) as planner:
+def test_a_server_that_is_away_for_a_moment_is_waited_for(bullmq: SparkHarness):
+    bullmq.add(5)
+    with Planner(where(bullmq), Reading()) as planner:
         [whole] = planner.stretches(planner.initial(), planner.present())
-        with bull.server.connect() as client:
+        with bullmq.server.connect() as client:
             client.execute_command("CLIENT", "KILL", "TYPE", "normal")
         assert planner.present() == planner.next({}, None)
-    [batch] = read_stretch(where(bull), Reading(), whole)
+    [batch] = read_stretch(where(bullmq), Reading(), whole)
     assert batch.num_rows == 10

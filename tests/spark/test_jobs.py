@@ -41,10 +41,10 @@ def test_every_job_is_a_row_in_its_state(spark, harness: SparkHarness):
     assert all(row["finished_at"] >= row["created_at"] for row in by_state["completed"])
 
 
-def test_filters_reach_the_server_and_change_nothing_else(spark, bull: SparkHarness):
-    bull.add(20)
-    bull.work(most=5)
-    table = bull.reader(spark, table="jobs").load()
+def test_filters_reach_the_server_and_change_nothing_else(spark, bullmq: SparkHarness):
+    bullmq.add(20)
+    bullmq.work(most=5)
+    table = bullmq.reader(spark, table="jobs").load()
     waiting = table.where((sf.col("state") == "waiting") & sf.col("name").isin("work", "other"))
     assert waiting.count() == 15
     newest = table.agg(sf.max("created_at")).first()[0]
@@ -55,12 +55,12 @@ def test_filters_reach_the_server_and_change_nothing_else(spark, bull: SparkHarn
     assert left == [], "nothing but nulls is left for Spark to look for"
 
 
-def test_a_spark_that_pushes_no_filters_reads_the_same(spark, bull: SparkHarness):
-    bull.add(6)
-    bull.work(most=2)
+def test_a_spark_that_pushes_no_filters_reads_the_same(spark, bullmq: SparkHarness):
+    bullmq.add(6)
+    bullmq.work(most=2)
     plain = spark.newSession()
     plain.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    assert bull.reader(plain, table="jobs").load().where("state = 'completed'").count() == 2
+    assert bullmq.reader(plain, table="jobs").load().where("state = 'completed'").count() == 2
 
 
 def test_filters_on_one_column_meet():
@@ -71,34 +71,34 @@ def test_filters_on_one_column_meet():
     assert narrow(Wanted(), EqualTo(("job_id",), "1")) == (Wanted(), False)
 
 
-def test_a_filter_is_answered_by_the_server(bull: SparkHarness):
-    bull.add(10)
-    bull.work(most=4)
-    reader = JobReader(where(bull), 1, 5.0)
+def test_a_filter_is_answered_by_the_server(bullmq: SparkHarness):
+    bullmq.add(10)
+    bullmq.work(most=4)
+    reader = JobReader(where(bullmq), 1, 5.0)
     assert list(reader.pushFilters([EqualTo(("state",), "completed")])) == []
-    rows = [row for batch in reader.read(JobPartition(bull.queue, 0, 1)) for row in batch.to_pylist()]
+    rows = [row for batch in reader.read(JobPartition(bullmq.queue, 0, 1)) for row in batch.to_pylist()]
     assert len(rows) == 4
 
 
-def test_shares_are_disjoint_and_complete(bull: SparkHarness):
-    ids = bull.add(300)
+def test_shares_are_disjoint_and_complete(bullmq: SparkHarness):
+    ids = bullmq.add(300)
     seen = [
         row["job_id"]
         for index in range(3)
-        for batch in read_share(where(bull), 5.0, JobPartition(bull.queue, index, 3), Wanted())
+        for batch in read_share(where(bullmq), 5.0, JobPartition(bullmq.queue, index, 3), Wanted())
         for row in batch.to_pylist()
     ]
     assert sorted(seen) == sorted(ids)
 
 
-def test_jobs_that_change_their_state_all_the_while_appear_exactly_once(spark, bull: SparkHarness):
-    ids = bull.add(1000)
+def test_jobs_that_change_their_state_all_the_while_appear_exactly_once(spark, bullmq: SparkHarness):
+    ids = bullmq.add(1000)
     stop = threading.Event()
     turns = 0
 
     def churn() -> None:
         nonlocal turns
-        with SparkHarness(bull.server, "bullmq") as other:
+        with SparkHarness(bullmq.server, "bullmq") as other:
             while not stop.is_set():
                 turns += other.work(most=40, outcome=lambda claim: Released())
 
@@ -107,7 +107,7 @@ def test_jobs_that_change_their_state_all_the_while_appear_exactly_once(spark, b
     try:
         for _ in range(2):
             before = turns
-            table = bull.reader(spark, table="jobs", numPartitions=3).load()
+            table = bullmq.reader(spark, table="jobs", numPartitions=3).load()
             rows = table.select("job_id", "state").collect()
             assert turns > before, "the queue was worked meanwhile"
             assert sorted(row["job_id"] for row in rows) == sorted(ids)
@@ -116,6 +116,6 @@ def test_jobs_that_change_their_state_all_the_while_appear_exactly_once(spark, b
         thread.join()
 
 
-def test_a_snapshot_cannot_be_streamed(spark, bull: SparkHarness, tmp_path):
+def test_a_snapshot_cannot_be_streamed(spark, bullmq: SparkHarness, tmp_path):
     with pytest.raises(PySparkException, match="is a snapshot and cannot be streamed"):
-        drain(bull.stream(spark, table="jobs"), tmp_path)
+        drain(bullmq.stream(spark, table="jobs"), tmp_path)

@@ -21,13 +21,13 @@ def lag(registry: CollectorRegistry) -> dict[str, float]:
 
 
 def test_the_gauge_says_how_many_events_wait_and_goes_with_its_query(
-    spark, bull: SparkHarness, tmp_path: Path
+    spark, bullmq: SparkHarness, tmp_path: Path
 ):
-    bull.add(50)
+    bullmq.add(50)
     listener = watch(spark)
     try:
         query = (
-            bull.stream(spark, maxOffsetsPerTrigger=40)
+            bullmq.stream(spark, maxOffsetsPerTrigger=40)
             .writeStream.format("noop")
             .queryName("behind")
             .option("checkpointLocation", f"{tmp_path}/checkpoint")
@@ -35,8 +35,8 @@ def test_the_gauge_says_how_many_events_wait_and_goes_with_its_query(
             .start()
         )
         try:
-            assert eventually(lambda: lag(listener.registry) == {bull.queue: 60}, 60)
-            assert lag_of(query.lastProgress["sources"]) == {bull.queue: 60}
+            assert eventually(lambda: lag(listener.registry) == {bullmq.queue: 60}, 60)
+            assert lag_of(query.lastProgress["sources"]) == {bullmq.queue: 60}
         finally:
             query.stop()
         assert eventually(lambda: lag(listener.registry) == {}, 60)

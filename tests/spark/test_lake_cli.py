@@ -58,9 +58,9 @@ main(["demo"])
     assert "skipped: keep history  Spark needs Java 17 or later, and none was found; install" in done.stdout
 
 
-def test_a_lake_that_is_not_there_is_refused_with_the_way_to_make_one(bull: SparkHarness, tmp_path: Path):
-    bull.add(1)
-    for words in (["report", str(tmp_path / "no")], ["audit", str(tmp_path / "no"), "--url", bull.url]):
+def test_a_lake_that_is_not_there_is_refused_with_the_way_to_make_one(bullmq: SparkHarness, tmp_path: Path):
+    bullmq.add(1)
+    for words in (["report", str(tmp_path / "no")], ["audit", str(tmp_path / "no"), "--url", bullmq.url]):
         said = corral("lake", *words)
         assert said.code == 2
         assert "there is no lake in" in said.err
@@ -68,12 +68,12 @@ def test_a_lake_that_is_not_there_is_refused_with_the_way_to_make_one(bull: Spar
 
 
 def test_wrong_words_are_refused_before_spark_is_started(
-    bull: SparkHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bullmq: SparkHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    at = ("--url", bull.url)
+    at = ("--url", bullmq.url)
     said = corral("lake", "run", str(tmp_path / "lake"), *at)
     assert (said.code, "there is nothing to read yet" in said.err) == (2, True)
-    bull.add(1)
+    bullmq.add(1)
     said = corral("lake", "audit", *at, "--since", "yesterday")
     assert (said.code, "--since is 'yesterday'; use a time such as" in said.err) == (2, True)
     said = corral("lake", "run", str(tmp_path / "lake"), *at, "--conf", "driver.memory")
@@ -88,11 +88,11 @@ def test_wrong_words_are_refused_before_spark_is_started(
 @pytest.mark.faults
 @pytest.mark.timeout(900)
 def test_a_continuous_run_ends_well_by_a_signal_and_report_and_audit_follow(
-    bull: SparkHarness, tmp_path: Path
+    bullmq: SparkHarness, tmp_path: Path
 ):
-    bull.add(30)
-    bull.work(most=20)
-    lake, at = Lake(str(tmp_path / "lake")), ("--url", bull.url, "--protocol", "bullmq")
+    bullmq.add(30)
+    bullmq.work(most=20)
+    lake, at = Lake(str(tmp_path / "lake")), ("--url", bullmq.url, "--protocol", "bullmq")
     words = ["lake", "run", lake.path, *at, "--continuous", "--every", "0.2"]
     with open(tmp_path / "log", "w") as log:
         running = subprocess.Popen([sys.executable, "-m", "corral.cli", *words], stdout=log, stderr=log)
@@ -104,14 +104,14 @@ def test_a_continuous_run_ends_well_by_a_signal_and_report_and_audit_follow(
         running.kill()
         running.wait()
     said = (tmp_path / "log").read_text()
-    assert f"{len(bull.told())} events in 1 batches; 1 days told anew" in said
+    assert f"{len(bullmq.read_events())} events in 1 batches; 1 days told anew" in said
     audit = ended("lake", "audit", lake.path, *at, folder=tmp_path)
     assert audit.returncode == 0
     assert "nothing lost: 30 jobs are right (20 ended, 10 alive)" in audit.stdout
     page = tmp_path / "report.html"
     report = ended("lake", "report", lake.path, "--page", str(page), folder=tmp_path)
     assert report.returncode == 0, report.stderr
-    assert bull.queue in report.stdout
+    assert bullmq.queue in report.stdout
     assert page.read_text().startswith("<!doctype html>")
     fill = ended("lake", "backfill", lake.path, *at, folder=tmp_path)
     assert (fill.returncode, fill.stderr) == (0, "")

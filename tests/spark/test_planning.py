@@ -10,27 +10,27 @@ def counts_made(harness: SparkHarness) -> int:
         return int(client.info("commandstats").get("cmdstat_xrange", {}).get("calls", 0))
 
 
-def test_what_was_measured_for_a_batch_is_split_without_counting_it_again(bull: SparkHarness):
-    bull.add(300)
-    with Planner(Where(bull.url, "bullmq", "bull", bull.queue), Reading(min_partitions=3)) as planner:
+def test_what_was_measured_for_a_batch_is_split_without_counting_it_again(bullmq: SparkHarness):
+    bullmq.add(300)
+    with Planner(Where(bullmq.url, "bullmq", "bull", bullmq.queue), Reading(min_partitions=3)) as planner:
         start = planner.initial()
         end = planner.next(start, 400)
-        counted = counts_made(bull)
+        counted = counts_made(bullmq)
         pieces = planner.stretches(start, end)
-        assert counts_made(bull) == counted
+        assert counts_made(bullmq) == counted
         assert [piece.expected for piece in pieces] == [132, 134, 134]
-        assert pieces[-1].until == end[bull.queue].id
+        assert pieces[-1].until == end[bullmq.queue].id
         # a query that starts again asks for the same without having measured it
-        with Planner(Where(bull.url, "bullmq", "bull", bull.queue), Reading(min_partitions=3)) as other:
+        with Planner(Where(bullmq.url, "bullmq", "bull", bullmq.queue), Reading(min_partitions=3)) as other:
             again = other.stretches(start, end)
         assert (again[0].after, again[-1].until) == (pieces[0].after, pieces[-1].until)
         assert sum(piece.expected or 0 for piece in again) == 400
 
 
-def test_batches_are_no_larger_than_asked_for_over_several_queues(bull: SparkHarness):
-    bull.add(300, "mail")
-    bull.add(100, "sms")
-    where = Where(bull.url, "bullmq", "bull", "mail,sms")
+def test_batches_are_no_larger_than_asked_for_over_several_queues(bullmq: SparkHarness):
+    bullmq.add(300, "mail")
+    bullmq.add(100, "sms")
+    where = Where(bullmq.url, "bullmq", "bull", "mail,sms")
     with Planner(where, Reading(min_partitions=5)) as planner:
         position, sizes = planner.initial(), []
         for _ in range(10):
@@ -41,13 +41,13 @@ def test_batches_are_no_larger_than_asked_for_over_several_queues(bull: SparkHar
             sizes.append(sum(piece.expected or 0 for piece in pieces))
             position = end
     assert all(size <= 170 for size in sizes)
-    assert sum(sizes) == len(bull.told("mail")) + len(bull.told("sms"))
+    assert sum(sizes) == len(bullmq.read_events("mail")) + len(bullmq.read_events("sms"))
 
 
-def test_batches_counted_ahead_are_those_that_a_new_count_finds(bull: SparkHarness):
-    bull.add(300, "mail")
-    bull.add(100, "sms")
-    where, reading = Where(bull.url, "bullmq", "bull", "mail,sms"), Reading(min_partitions=5)
+def test_batches_counted_ahead_are_those_that_a_new_count_finds(bullmq: SparkHarness):
+    bullmq.add(300, "mail")
+    bullmq.add(100, "sms")
+    where, reading = Where(bullmq.url, "bullmq", "bull", "mail,sms"), Reading(min_partitions=5)
     with Planner(where, reading) as planner:
         planner.stop_at_present()
         position, batches = planner.initial(), 0
@@ -60,9 +60,9 @@ def test_batches_counted_ahead_are_those_that_a_new_count_finds(bull: SparkHarne
         assert position == planner.present()
 
 
-def test_a_plan_made_ahead_serves_the_batch_it_was_made_for_and_once(bull: SparkHarness):
-    bull.add(100)
-    where = Where(bull.url, "bullmq", "bull", bull.queue)
+def test_a_plan_made_ahead_serves_the_batch_it_was_made_for_and_once(bullmq: SparkHarness):
+    bullmq.add(100)
+    where = Where(bullmq.url, "bullmq", "bull", bullmq.queue)
     with Planner(where, Reading()) as planner:
         start, ends = planner.initial(), planner.present()
         reached = planner.next(start, 50)
@@ -77,23 +77,23 @@ def test_a_plan_made_ahead_serves_the_batch_it_was_made_for_and_once(bull: Spark
     ahead.close()
 
 
-def test_a_log_that_was_begun_anew_is_not_read_by_a_plan_made_before(bull: SparkHarness):
-    bull.add(100)
-    with Planner(Where(bull.url, "bullmq", "bull", bull.queue), Reading()) as planner:
+def test_a_log_that_was_begun_anew_is_not_read_by_a_plan_made_before(bullmq: SparkHarness):
+    bullmq.add(100)
+    with Planner(Where(bullmq.url, "bullmq", "bull", bullmq.queue), Reading()) as planner:
         position = planner.next(planner.initial(), 50)
-        with bull.server.connect() as client:
-            client.delete(bull.events_key())
-        bull.add(10)
+        with bullmq.server.connect() as client:
+            client.delete(bullmq.events_key())
+        bullmq.add(10)
         end = planner.next(position, 50)
         assert [piece.is_recreated for piece in planner.stretches(position, end)] == [True]
         assert end == planner.present()
 
 
-def test_where_no_server_answers_ahead_the_count_is_left_to_who_needs_it(bull: SparkHarness):
-    bull.add(100)
-    with Planner(Where(bull.url, "bullmq", "bull", bull.queue), Reading()) as planner:
+def test_where_no_server_answers_ahead_the_count_is_left_to_who_needs_it(bullmq: SparkHarness):
+    bullmq.add(100)
+    with Planner(Where(bullmq.url, "bullmq", "bull", bullmq.queue), Reading()) as planner:
         ends = planner.present()
-        ahead = Ahead(Where("redis://127.0.0.1:1", "bullmq", "bull", bull.queue), Reading())
+        ahead = Ahead(Where("redis://127.0.0.1:1", "bullmq", "bull", bullmq.queue), Reading())
         ahead.begin(planner.initial(), ends, 50)
         assert ahead.take(planner.initial(), 50) is None
         ahead.close()

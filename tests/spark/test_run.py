@@ -13,7 +13,7 @@ from corral.spark.lake import gold, refresh, silver
 from corral.spark.lake.run import RunOptions, run
 from corral.spark.lake.tables import BRONZE, Lake
 from tests.spark.harness import SparkHarness
-from tests.spark.lakes import brought_up, leftovers, plain_ids, told_ids, where
+from tests.spark.lakes import event_ids, leftovers, plain_ids, run_lake, where
 from tests.support.polling import eventually
 from tests.support.servers import Server
 
@@ -45,7 +45,7 @@ def test_a_run_files_every_event_of_every_protocol_once_and_tells_of_every_job(
             harness.add(30)
             harness.work(outcome=lambda claim: Dead("boom"), most=5)
             harness.work()
-        told = sorted(event_id for harness in harnesses for event_id in told_ids(harness))
+        told = sorted(event_id for harness in harnesses for event_id in event_ids(harness))
         ran = run(spark, lake, [where(harness) for harness in harnesses])
     assert plain_ids(spark, lake) == told
     assert (ran.events, ran.missing, ran.unknown_gaps) == (len(told), 0, 0)
@@ -59,43 +59,45 @@ def test_a_run_files_every_event_of_every_protocol_once_and_tells_of_every_job(
     assert leftovers(lake) == []
 
 
-def test_a_second_run_adds_what_is_new_and_tells_jobs_anew(spark, bull: SparkHarness, lake: Lake):
-    bull.add(10)
-    bull.work(most=4)
-    brought_up(spark, lake, bull)
+def test_a_second_run_adds_what_is_new_and_tells_jobs_anew(spark, bullmq: SparkHarness, lake: Lake):
+    bullmq.add(10)
+    bullmq.work(most=4)
+    run_lake(spark, lake, bullmq)
     assert lake.jobs(spark).where("outcome = 'alive'").count() == 6
-    bull.add(3)
-    bull.work(outcome=lambda claim: Dead("boom"))
-    ran = brought_up(spark, lake, bull, format="orc")
-    assert plain_ids(spark, lake) == told_ids(bull)
-    assert 0 < ran.events < len(told_ids(bull))
+    bullmq.add(3)
+    bullmq.work(outcome=lambda claim: Dead("boom"))
+    ran = run_lake(spark, lake, bullmq, format="orc")
+    assert plain_ids(spark, lake) == event_ids(bullmq)
+    assert 0 < ran.events < len(event_ids(bullmq))
     assert lake.jobs(spark).where("outcome = 'alive'").count() == 0
     expect_as_from_scratch(spark, lake)
     published = spark.read.orc(f"{lake.path}/orc/jobs")
     assert rows(published.select(*lake.jobs(spark).columns)) == rows(lake.jobs(spark))
 
 
-def test_a_format_without_its_jars_is_refused_before_anything_is_read(spark, bull: SparkHarness, lake: Lake):
-    bull.add(1)
+def test_a_format_without_its_jars_is_refused_before_anything_is_read(
+    spark, bullmq: SparkHarness, lake: Lake
+):
+    bullmq.add(1)
     with pytest.raises(InvalidOptions, match=r"cannot write the format 'delta'.*give it the format's jars"):
-        brought_up(spark, lake, bull, format="delta")
+        run_lake(spark, lake, bullmq, format="delta")
     assert lake.generations(BRONZE).current() is None
 
 
-def test_a_continuous_run_goes_on_until_it_is_told_to_stop(spark, bull: SparkHarness, lake: Lake):
-    bull.add(4)
+def test_a_continuous_run_goes_on_until_it_is_told_to_stop(spark, bullmq: SparkHarness, lake: Lake):
+    bullmq.add(4)
     stop = Event()
     options = RunOptions(is_continuous=True, every_s=0.2, refresh_s=0.5, fold_after=2)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run, spark, lake, [where(bull)], options, should_stop=stop.is_set)
+        running = pool.submit(run, spark, lake, [where(bullmq)], options, should_stop=stop.is_set)
         try:
             for jobs in (7, 10):
-                bull.add(3)
+                bullmq.add(3)
                 assert eventually(lambda: lake.jobs(spark).count() == jobs or running.done(), 120)  # noqa: B023
         finally:
             stop.set()
         ran = running.result()
-    assert plain_ids(spark, lake) == told_ids(bull)
+    assert plain_ids(spark, lake) == event_ids(bullmq)
     assert ran.folded >= 2
     assert ran.events == 20
     expect_as_from_scratch(spark, lake)
@@ -104,15 +106,15 @@ def test_a_continuous_run_goes_on_until_it_is_told_to_stop(spark, bull: SparkHar
 
 @pytest.mark.faults
 def test_a_refresh_that_was_broken_off_is_finished_by_the_next(
-    spark, bull: SparkHarness, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    spark, bullmq: SparkHarness, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ):
-    bull.add(3)
-    brought_up(spark, lake, bull)
-    bull.work(most=2)
+    bullmq.add(3)
+    run_lake(spark, lake, bullmq)
+    bullmq.work(most=2)
     with monkeypatch.context() as patched:
         patched.setattr(refresh, "_renew_minutes", lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            brought_up(spark, lake, bull)
+            run_lake(spark, lake, bullmq)
     assert lake.minutes(spark).agg({"completed": "sum"}).collect()[0][0] == 0
-    brought_up(spark, lake, bull)
+    run_lake(spark, lake, bullmq)
     expect_as_from_scratch(spark, lake)

@@ -45,43 +45,43 @@ def test_rows_become_jobs_with_their_columns_as_data(spark, harness: SparkHarnes
     assert [job.id for job in found] == [derived_id(job.data) for job in found]
 
 
-def test_names_ids_priorities_delays_and_data_come_from_columns(spark, bull: SparkHarness):
+def test_names_ids_priorities_delays_and_data_come_from_columns(spark, bullmq: SparkHarness):
     rows = [
         ("order-1", "send", 5, 0, '{"to":"a@b.c","big":130775545883395173}'),
         ("order-2", "print", 0, 60_000, '{"pages":[]}'),
     ]
     table = spark.createDataFrame(rows, "key string, kind string, rank int, later int, body string")
     write(
-        bull, table, idColumn="key", nameColumn="kind", priorityColumn="rank", delayColumn="later",
+        bullmq, table, idColumn="key", nameColumn="kind", priorityColumn="rank", delayColumn="later",
         dataColumn="body", jobOptions='{"attempts": 7}',
     )  # fmt: skip
 
     async def read(job_id: str) -> Any:
-        return await bull.inspector.job(job_id)
+        return await bullmq.inspector.job(job_id)
 
-    first, second = bull.run(lambda: read("order-1")), bull.run(lambda: read("order-2"))
+    first, second = bullmq.run(lambda: read("order-1")), bullmq.run(lambda: read("order-2"))
     assert (first.name, first.options.priority, first.options.attempts) == ("send", 5, 7)
     assert first.data == {"to": "a@b.c", "big": 130775545883395173}
     assert (second.name, second.state, second.data) == ("print", JobState.DELAYED, {"pages": []})
 
 
-def test_a_write_that_is_repeated_under_its_name_adds_nothing(spark, bull: SparkHarness):
+def test_a_write_that_is_repeated_under_its_name_adds_nothing(spark, bullmq: SparkHarness):
     table = spark.range(12)
-    write(bull, table, name="work", writeId="import-2025-01-31")
-    assert bull.work() == 12
+    write(bullmq, table, name="work", writeId="import-2025-01-31")
+    assert bullmq.work() == 12
 
     async def remove_all() -> None:
-        done = await bull.inspector.jobs(JobState.COMPLETED, 0, 100)
-        await bull.protocol.operator(bull.binding()).remove([job.id for job in done])
+        done = await bullmq.inspector.jobs(JobState.COMPLETED, 0, 100)
+        await bullmq.operator.remove([job.id for job in done])
 
-    bull.run(remove_all)
-    write(bull, table, name="work", writeId="import-2025-01-31")
-    assert jobs(bull) == []
-    write(bull, table, name="work", writeId="import-2025-02-01")
-    assert len(jobs(bull)) == 12
+    bullmq.run(remove_all)
+    write(bullmq, table, name="work", writeId="import-2025-01-31")
+    assert jobs(bullmq) == []
+    write(bullmq, table, name="work", writeId="import-2025-02-01")
+    assert len(jobs(bullmq)) == 12
 
 
-def test_a_task_that_is_tried_again_adds_nothing_twice(spark, bull: SparkHarness, tmp_path: Path):
+def test_a_task_that_is_tried_again_adds_nothing_twice(spark, bullmq: SparkHarness, tmp_path: Path):
     """The first try of each task fails after it has sent all its rows."""
     marks = str(tmp_path)
 
@@ -101,16 +101,16 @@ def test_a_task_that_is_tried_again_adds_nothing_twice(spark, bull: SparkHarness
     is_written = False
     while not is_written:
         try:
-            write(bull, table, name="work", writeId="again", batchRows=3)
+            write(bullmq, table, name="work", writeId="again", batchRows=3)
             is_written = True
         except PySparkException as error:
             # a task that fails ends the other, which may not have come as far, or fails a little later
             if "the first try fails" not in str(error):
                 raise
-            failed, worked = failed + 1, worked + bull.work()
+            failed, worked = failed + 1, worked + bullmq.work()
     assert failed in (1, 2)
     assert len(list(tmp_path.iterdir())) == 2
-    assert worked + bull.work() == 40
+    assert worked + bullmq.work() == 40
 
 
 @pytest.mark.parametrize(
@@ -127,18 +127,18 @@ def test_a_task_that_is_tried_again_adds_nothing_twice(spark, bull: SparkHarness
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_written(
-    spark, bull: SparkHarness, options: dict[str, str], says: str
+    spark, bullmq: SparkHarness, options: dict[str, str], says: str
 ):
     with pytest.raises(PySparkException) as refusal:
-        write(bull, spark.range(3), **options)
+        write(bullmq, spark.range(3), **options)
     assert says in str(refusal.value)
-    with bull.server.connect() as client:
+    with bullmq.server.connect() as client:
         assert client.dbsize() == 0
 
 
-def test_jobs_are_never_replaced(spark, bull: SparkHarness):
+def test_jobs_are_never_replaced(spark, bullmq: SparkHarness):
     with pytest.raises(PySparkException, match="never replaced"):
-        spark.range(3).write.format("corral").mode("overwrite").option("url", bull.url).option(
+        spark.range(3).write.format("corral").mode("overwrite").option("url", bullmq.url).option(
             "name", "work"
         ).save()
 
@@ -147,11 +147,11 @@ ROWS = [("good-1", "send", "{}"), ("bad:id", "send", "{}"), ("good-2", " ", "{}"
 SCHEMA = "key string, kind string, body string"
 
 
-def test_rejected_rows_go_to_a_file_with_their_reason(spark, bull: SparkHarness, tmp_path: Path):
+def test_rejected_rows_go_to_a_file_with_their_reason(spark, bullmq: SparkHarness, tmp_path: Path):
     table = spark.createDataFrame([*ROWS, ("good-4", "send", '{"a":1}')], SCHEMA).coalesce(1)
     columns = {"idColumn": "key", "nameColumn": "kind", "dataColumn": "body"}
-    write(bull, table, deadRows=tmp_path / "dead", writeId="w", **columns)
-    assert sorted(job.id for job in jobs(bull)) == ["good-1", "good-4"]
+    write(bullmq, table, deadRows=tmp_path / "dead", writeId="w", **columns)
+    assert sorted(job.id for job in jobs(bullmq)) == ["good-1", "good-4"]
     dead = spark.read.json(str(tmp_path / "dead" / "w" / "0")).collect()
     reasons = {row["row"]["key"]: (row["error"], row["reason"]) for row in dead}
     assert set(reasons) == {"bad:id", "good-2", "good-3"}
@@ -172,21 +172,21 @@ def test_what_only_the_protocol_refuses_is_rejected_row_by_row(spark, server, tm
         assert all("has no task" in row["reason"] for row in dead)
 
 
-def test_without_a_place_for_them_a_rejected_row_stops_the_write(spark, bull: SparkHarness):
+def test_without_a_place_for_them_a_rejected_row_stops_the_write(spark, bullmq: SparkHarness):
     table = spark.createDataFrame(ROWS[:2], SCHEMA).coalesce(1)
     with pytest.raises(PySparkException) as refusal:
-        write(bull, table, idColumn="key", nameColumn="kind", dataColumn="body")
+        write(bullmq, table, idColumn="key", nameColumn="kind", dataColumn="body")
     assert "job id 'bad:id' contains ':'" in str(refusal.value)
     assert "give option 'deadRows' a folder" in str(refusal.value)
-    assert jobs(bull) == []
+    assert jobs(bullmq) == []
 
 
-def test_a_full_queue_makes_the_writer_wait(spark, bull: SparkHarness):
+def test_a_full_queue_makes_the_writer_wait(spark, bullmq: SparkHarness):
     done = threading.Event()
     depths: list[int] = []
 
     def work_slowly() -> None:
-        with SparkHarness(bull.server, "bullmq") as hand, bull.server.connect() as client:
+        with SparkHarness(bullmq.server, "bullmq") as hand, bullmq.server.connect() as client:
             while not done.is_set():
                 depths.append(client.llen("bull:default:wait"))
                 if depths[-1] >= 20:
@@ -195,12 +195,12 @@ def test_a_full_queue_makes_the_writer_wait(spark, bull: SparkHarness):
     thread = threading.Thread(target=work_slowly)
     thread.start()
     try:
-        write(bull, spark.range(0, 60, 1, 1), name="work", maxPending=20, batchRows=10)
+        write(bullmq, spark.range(0, 60, 1, 1), name="work", maxPending=20, batchRows=10)
     finally:
         done.set()
         thread.join()
     assert 20 <= max(depths) < 30, "as deep as allowed, and one chunk more at most"
-    with bull.server.connect() as client:
+    with bullmq.server.connect() as client:
         assert client.llen("bull:default:wait") + client.zcard("bull:default:completed") == 60
 
 
@@ -233,22 +233,22 @@ def test_a_stream_of_rows_is_a_stream_of_jobs(spark, harness: SparkHarness, tmp_
 
 
 def test_a_batch_that_is_repeated_after_its_jobs_have_ended_adds_nothing(
-    spark, bull: SparkHarness, tmp_path: Path
+    spark, bullmq: SparkHarness, tmp_path: Path
 ):
     feed(tmp_path / "in", "a.json", range(10))
     feed(tmp_path / "in", "b.json", range(10, 15))
-    stream_jobs(spark, bull, tmp_path, jobOptions='{"remove_on_complete": true}')
-    assert bull.work() == 15
+    stream_jobs(spark, bullmq, tmp_path, jobOptions='{"remove_on_complete": true}')
+    assert bullmq.work() == 15
     commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
     commits[-1].unlink()
     for checksum in (tmp_path / "checkpoint" / "commits").glob(".*.crc"):
         checksum.unlink()
-    stream_jobs(spark, bull, tmp_path, jobOptions='{"remove_on_complete": true}')
-    assert bull.work() == 0
+    stream_jobs(spark, bullmq, tmp_path, jobOptions='{"remove_on_complete": true}')
+    assert bullmq.work() == 0
 
 
-def test_a_stream_stops_at_a_rejected_row_it_has_no_place_for(spark, bull: SparkHarness, tmp_path: Path):
+def test_a_stream_stops_at_a_rejected_row_it_has_no_place_for(spark, bullmq: SparkHarness, tmp_path: Path):
     feed(tmp_path / "in", "a.json", range(3))
     with pytest.raises(StreamingQueryException, match="is of type int; use text"):
-        stream_jobs(spark, bull, tmp_path, idColumn="n")
-    assert jobs(bull) == []
+        stream_jobs(spark, bullmq, tmp_path, idColumn="n")
+    assert jobs(bullmq) == []
