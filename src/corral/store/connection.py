@@ -2,7 +2,7 @@
 
 Commands are sent as they come and replies are matched to them in order, so calls made together travel
 together. A call costs a fifth of what redis-py's client takes for it, which is most of a small job's time;
-redis-py still parses addresses and makes TLS contexts. See docs/adr/0010-a-connection-of-our-own.md.
+redis-py still parses addresses and makes TLS contexts. See docs/adr/0008-own-connection.md.
 """
 
 import asyncio
