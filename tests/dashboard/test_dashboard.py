@@ -188,17 +188,17 @@ def test_workers_are_counted_while_they_are_alive(gateway: Gateway, farm: Farm, 
 
     shown = (f"({row('mail', 'bullmq')})?.[7]", "document.getElementById('sum-workers').textContent")
 
-    def until_both_say(count: str) -> None:
+    def expect_both_to_show(count: str) -> None:
         for one in shown:
             browser.until(f"{one} === '{count}'")
 
     async def look_while_one_works() -> None:
         async with working(farm.app, queues=["mail"], protocol="bullmq", name="bessie"):
-            await asyncio.to_thread(until_both_say, "1")
+            await asyncio.to_thread(expect_both_to_show, "1")
 
-    until_both_say("0")
+    expect_both_to_show("0")
     farm.app.sync(look_while_one_works())
-    until_both_say("0")
+    expect_both_to_show("0")
 
 
 @needs_browser

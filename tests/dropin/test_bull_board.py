@@ -125,7 +125,7 @@ async def test_jobs_the_board_promotes_run_now(factory: Factory, ask: Ask) -> No
     await ask("put", "/api/queues/:queueName/:jobId/promote", params={"jobId": "1"})
     await until(lambda: ran(queue, completed=1, delayed=2))
     await ask("put", "/api/queues/:queueName/promote")
-    await until(lambda: ran(queue, completed=3, delayed=0))
+    assert await until(lambda: ran(queue, completed=3, delayed=0))
 
 
 async def test_the_board_sees_workers(factory: Factory, ask: Ask) -> None:

@@ -225,6 +225,7 @@ async def test_a_listener_waits_for_a_server_that_is_not_up_yet(factory: Factory
     await listener.waitUntilReady()
     await factory.queue().add("send", {})
     await recorded.wait_for_count(1)
+    assert recorded.names() == ["waiting"]
     await listener.close()
 
 

@@ -42,7 +42,7 @@ async def nap(job):
     return job.data["number"]
 
 
-async def work_through(harness: FaultHarness, jobs: int, times: int, trouble: Trouble) -> None:
+async def check_worked_through(harness: FaultHarness, jobs: int, times: int, trouble: Trouble) -> None:
     """Work the jobs, with so much trouble on the way, spread evenly; then each has run exactly once."""
     await harness.add(jobs)
     async with harness.worker(nap, f"{harness.server.url}?socket_timeout={ANSWER_S}", concurrency=20):
@@ -62,7 +62,7 @@ async def test_a_server_that_begins_again_finds_its_workers_and_all_its_jobs(har
         lasting.begin_again()
         assert await becomes_true(lambda: len(harness.reported(Happening.BACK)) > told)
 
-    await work_through(harness, scaled(3000, least=300), 5, begin_again)
+    await check_worked_through(harness, scaled(3000, least=300), 5, begin_again)
 
 
 async def test_a_frozen_server_is_waited_for(harness, lasting):
@@ -71,7 +71,7 @@ async def test_a_frozen_server_is_waited_for(harness, lasting):
         await asyncio.sleep(OUTAGE_S)
         lasting.thaw()
 
-    await work_through(harness, scaled(2000, least=300), 2, freeze)
+    await check_worked_through(harness, scaled(2000, least=300), 2, freeze)
     assert harness.reported(Happening.AWAY)
 
 
@@ -81,7 +81,7 @@ async def test_a_server_that_pauses_its_clients_is_waited_for(harness, lasting):
             client.client_pause(int(OUTAGE_S * 1000), all=True)
         await asyncio.sleep(OUTAGE_S)
 
-    await work_through(harness, scaled(2000, least=300), 2, pause)
+    await check_worked_through(harness, scaled(2000, least=300), 2, pause)
     assert harness.reported(Happening.AWAY)
 
 
@@ -94,7 +94,7 @@ async def test_a_server_that_has_become_a_replica_is_waited_for(harness, lasting
             await asyncio.sleep(0.5)
             client.replicaof("NO", "ONE")
 
-    await work_through(harness, scaled(2000, least=300), 2, become_replica)
+    await check_worked_through(harness, scaled(2000, least=300), 2, become_replica)
 
 
 async def test_a_server_that_runs_out_of_memory_loses_nothing(harness, lasting):
@@ -104,7 +104,7 @@ async def test_a_server_that_runs_out_of_memory_loses_nothing(harness, lasting):
             await asyncio.sleep(0.5)
             client.config_set("maxmemory", 0)
 
-    await work_through(harness, scaled(2000, least=300), 2, run_out_of_memory)
+    await check_worked_through(harness, scaled(2000, least=300), 2, run_out_of_memory)
 
 
 async def test_a_server_without_memory_lets_running_jobs_keep_their_locks(harness, lasting):

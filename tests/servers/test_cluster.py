@@ -196,9 +196,7 @@ async def test_a_tail_of_events_goes_on_where_the_slot_has_gone(app: Corral, clu
     first = (await queue.add("work", {})).id
     await carry(cluster, "{told}", others(cluster, "{told}")[0])
     second = (await queue.add("work", {})).id
-    async with asyncio.timeout(20):
-        while not {first, second} <= set(seen):
-            await asyncio.sleep(0.01)
+    assert await becomes_true(lambda: {first, second} <= set(seen), 20)
     tailing.cancel()
 
 

@@ -30,7 +30,7 @@ WRITE = Script("write", "return redis.call('SET', KEYS[1], ARGV[1])")
 ENDLESS = Script("endless", "while true do end")
 
 
-async def refuse_each_way(store: Store, fault: type[RedisError]) -> None:
+async def assert_refused_each_way(store: Store, fault: type[RedisError]) -> None:
     """A plain command, a script, and a pipe all raise `fault`, which names the server, and write nothing."""
     for attempt in (
         store.call("SET", "key", "value"),
@@ -45,13 +45,13 @@ async def refuse_each_way(store: Store, fault: type[RedisError]) -> None:
 
 async def full(store: Store) -> None:
     await store.call("CONFIG", "SET", "maxmemory", "1")
-    await refuse_each_way(store, RedisOutOfMemoryError)
+    await assert_refused_each_way(store, RedisOutOfMemoryError)
     await store.call("CONFIG", "SET", "maxmemory", "0")
 
 
 async def replica(store: Store) -> None:
     await store.call("REPLICAOF", "127.0.0.1", free_port())
-    await refuse_each_way(store, RedisReadOnlyError)
+    await assert_refused_each_way(store, RedisReadOnlyError)
     await store.call("REPLICAOF", "NO", "ONE")
 
 
@@ -65,7 +65,7 @@ async def replica_without_its_primary(store: Store) -> None:
 
 async def too_few_replicas(store: Store) -> None:
     await store.call("CONFIG", "SET", "min-replicas-to-write", "1")
-    await refuse_each_way(store, RedisPersistenceError)
+    await assert_refused_each_way(store, RedisPersistenceError)
     await store.call("CONFIG", "SET", "min-replicas-to-write", "0")
 
 
@@ -164,18 +164,18 @@ async def own_store() -> AsyncIterator[Store]:
     server.stop()
 
 
-@pytest.mark.parametrize("case", EACH, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("check", EACH, ids=lambda check: check.__name__)
 async def test_a_real_fault_becomes_an_error_of_our_own(
-    own_store: Store, case: Callable[[Store], Awaitable[None]]
+    own_store: Store, check: Callable[[Store], Awaitable[None]]
 ) -> None:
-    await case(own_store)
+    await check(own_store)
 
 
 async def test_debians_redis_says_the_same(redis7: Server) -> None:
     store = Store(redis7.url)
-    for case in EACH:
+    for check in EACH:
         redis7.flush()
-        await case(store)
+        await check(store)
         assert await store.call("CONFIG", "SET", "replica-serve-stale-data", "yes") == b"OK"
     await store.close()
 
@@ -190,7 +190,7 @@ async def test_a_server_that_cannot_save_is_misconfigured(own_store: Store) -> N
     async with asyncio.timeout(10):
         while b"rdb_last_bgsave_status:err" not in await own_store.call("INFO", "persistence"):
             await asyncio.sleep(0.01)
-    await refuse_each_way(own_store, RedisPersistenceError)
+    await assert_refused_each_way(own_store, RedisPersistenceError)
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ async def test_a_server_that_still_loads_says_so(saved: Path) -> None:
     server = start_valkey("--dir", str(saved), *slow)
     store = Store(server.url)
     try:
-        await refuse_each_way(store, RedisLoadingError)
+        await assert_refused_each_way(store, RedisLoadingError)
     finally:
         await store.close()
         server.stop()
@@ -251,7 +251,7 @@ async def test_a_cluster_that_is_down_says_so() -> None:
     server = start_valkey("--cluster-enabled", "yes")
     store = Store(server.url)
     try:
-        await refuse_each_way(store, RedisClusterError)
+        await assert_refused_each_way(store, RedisClusterError)
     finally:
         await store.close()
         server.stop()

@@ -137,7 +137,7 @@ async def test_a_tick_that_fails_is_followed_by_the_next(shared: SharedQueues) -
         async def failed() -> bool:
             return int((await shared.ask("mail", "getJobCounts", "failed"))["failed"]) >= 4
 
-        await until(failed, "four failed ticks")
+        assert await until(failed, "four failed ticks")
 
 
 async def test_a_long_tick_does_not_hold_up_the_next(shared: SharedQueues) -> None:
@@ -148,7 +148,7 @@ async def test_a_long_tick_does_not_hold_up_the_next(shared: SharedQueues) -> No
         async def together() -> bool:
             return len(await shared.ask("mail", "getRanges", ["active"], 0, -1)) >= 3
 
-        await until(together, "three ticks at a time")
+        assert await until(together, "three ticks at a time")
 
 
 @pytest.mark.parametrize("fate", [Fate.CUT_BEFORE, Fate.SWALLOW, Fate.CUT_REPLY], ids=lambda fate: fate.name)

@@ -125,7 +125,8 @@ async def test_a_plain_corral_job_wakes_an_idle_node_worker_at_once(shared: Shar
         for opts in ({}, {"priority": 3}, {"lifo": True}):
             await shared.idle()
             added = await shared.queue.add("send", **opts)
-            await shared.is_in(added.id, JobState.COMPLETED, seconds=5)
+            job = await shared.is_in(added.id, JobState.COMPLETED, seconds=5)
+            assert job.finished_at is not None
 
 
 async def test_a_job_that_delays_itself_in_node(shared: SharedQueue) -> None:

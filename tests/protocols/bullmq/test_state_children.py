@@ -57,6 +57,7 @@ async def test_a_failed_child_that_goes(paired_queues: MakePairs, policy: dict[s
     await queues["pay"].claim()
     await queues["mail"].advance(1_500)
     await queues["pay"].fail("3")
+    assert not queues.different()
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=policy_name)

@@ -12,13 +12,13 @@ from tests.protocols.bullmq.paired_schedulers import PairedScheduledQueue
 from tests.support.node import Node
 from tests.support.servers import Server
 
-MakeClockwork = Callable[..., Awaitable[PairedScheduledQueue]]
+MakeScheduled = Callable[..., Awaitable[PairedScheduledQueue]]
 HOUR = 3_600_000
 DAY = 24 * HOUR
 
 
 @pytest.fixture
-async def clockwork(node: Node, server: Server, store: Store) -> AsyncIterator[MakeClockwork]:
+async def scheduled(node: Node, server: Server, store: Store) -> AsyncIterator[MakeScheduled]:
     made: list[PairedScheduledQueue] = []
 
     async def make(**habits: Any) -> PairedScheduledQueue:
@@ -47,9 +47,9 @@ TEMPLATES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("template", TEMPLATES, ids=range(len(TEMPLATES)))
 @pytest.mark.parametrize("repeat", [{"every": 1_000}, {"pattern": "*/5 * * * * *", "tz": "UTC"}], ids=str)
 async def test_a_scheduler_and_its_first_jobs(
-    clockwork: MakeClockwork, repeat: dict[str, Any], template: dict[str, Any]
+    scheduled: MakeScheduled, repeat: dict[str, Any], template: dict[str, Any]
 ) -> None:
-    queue = await clockwork()
+    queue = await scheduled()
     assert await queue.upsert("tick", repeat, **template)
     for _ in range(3):
         for job_id in await queue.tick(5_000):
@@ -81,22 +81,24 @@ async def test_a_scheduler_and_its_first_jobs(
     ],
     ids=str,
 )  # fmt: skip
-async def test_when_a_scheduler_is_due(clockwork: MakeClockwork, repeat: dict[str, Any]) -> None:
-    queue = await clockwork()
+async def test_when_a_scheduler_is_due(scheduled: MakeScheduled, repeat: dict[str, Any]) -> None:
+    queue = await scheduled()
     await queue.upsert("tick", repeat)
     for gap in (0, 60_000, 60_000, HOUR, DAY, 31 * DAY):
         for job_id in await queue.tick(gap):
             await queue.complete(job_id)
+    assert not queue.different()
 
 
-async def test_a_pattern_without_a_zone_is_read_in_the_machines_own(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_a_pattern_without_a_zone_is_read_in_the_machines_own(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     await queue.upsert("tick", {"pattern": "15 9 * * *"})
     await queue.tick(DAY)
+    assert not queue.different()
 
 
-async def test_times_may_be_written_as_text(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_times_may_be_written_as_text(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     await queue.upsert("tick", {"every": 1000, "startDate": "2025-10-09T09:00:00Z", "endDate": "2025-10-10"})
     assert queue.entry("repeat:tick")["startDate"] == b"1760000400000"
     await queue.tick(HOUR)
@@ -114,8 +116,8 @@ async def test_times_may_be_written_as_text(clockwork: MakeClockwork) -> None:
     ],
     ids=str,
 )
-async def test_what_cannot_be_kept_is_refused(clockwork: MakeClockwork, repeat: dict[str, Any]) -> None:
-    queue = await clockwork()
+async def test_what_cannot_be_kept_is_refused(scheduled: MakeScheduled, repeat: dict[str, Any]) -> None:
+    queue = await scheduled()
     assert await queue.upsert("tick", repeat) == "refused"
     assert queue.entry("repeat") is None
 
@@ -123,8 +125,8 @@ async def test_what_cannot_be_kept_is_refused(clockwork: MakeClockwork, repeat: 
 @pytest.mark.parametrize("repeat", [{"every": 0.5}, {"every": True}, {"every": -5}, {"every": "1000"},
                                     {"every": 1000, "startDate": "soon"}, {"pattern": 7},
                                     {"every": 1000, "tz": {"name": "UTC"}}])  # fmt: skip
-async def test_what_node_would_take_amiss_is_refused(clockwork: MakeClockwork, repeat: Any) -> None:
-    queue = await clockwork()
+async def test_what_node_would_take_amiss_is_refused(scheduled: MakeScheduled, repeat: Any) -> None:
+    queue = await scheduled()
     with pytest.raises(InvalidOptions):
         await queue.schedulers.upsert("tick", repeat)
     with pytest.raises(InvalidOptions, match="scheduler id"):
@@ -132,8 +134,8 @@ async def test_what_node_would_take_amiss_is_refused(clockwork: MakeClockwork, r
     assert queue.entry("repeat") is None
 
 
-async def test_a_change_that_is_refused_leaves_the_scheduler_as_it_was(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_a_change_that_is_refused_leaves_the_scheduler_as_it_was(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     await queue.upsert("tick", {"every": 1000})
     before = queue.entry("repeat:tick")
     with pytest.raises(InvalidOptions, match="name of its jobs"):
@@ -141,8 +143,8 @@ async def test_a_change_that_is_refused_leaves_the_scheduler_as_it_was(clockwork
     assert queue.entry("repeat:tick") == before
 
 
-async def test_a_scheduler_of_a_paused_and_of_a_full_queue(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_a_scheduler_of_a_paused_and_of_a_full_queue(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     await queue.set_concurrency(1)
     await queue.add("send")
     await queue.claim()
@@ -160,9 +162,9 @@ async def test_a_scheduler_of_a_paused_and_of_a_full_queue(clockwork: MakeClockw
 @pytest.mark.parametrize("opts", [{}, {"priority": 3}], ids=str)
 @pytest.mark.parametrize("when", ["waiting", "delayed", "active", "done"])
 async def test_changing_a_scheduler(
-    clockwork: MakeClockwork, changed: dict[str, Any], opts: dict[str, Any], when: str
+    scheduled: MakeScheduled, changed: dict[str, Any], opts: dict[str, Any], when: str
 ) -> None:
-    queue = await clockwork()
+    queue = await scheduled()
     await queue.upsert("tick", {"every": 60_000}, data={"n": 1}, opts=opts)
     if when != "waiting":
         [first] = await queue.claim()
@@ -176,13 +178,14 @@ async def test_changing_a_scheduler(
         for job_id in await queue.tick(HOUR):
             if job_id in queue.held():
                 await queue.complete(job_id)
+    assert not queue.different()
 
 
 @pytest.mark.parametrize(("in_the_way", "expected"), [(0, 2_000), (1, 3_000), (2, None)])
 async def test_a_scheduler_whose_next_jobs_are_there_already(
-    clockwork: MakeClockwork, in_the_way: int, expected: int | None
+    scheduled: MakeScheduled, in_the_way: int, expected: int | None
 ) -> None:
-    queue = await clockwork()
+    queue = await scheduled()
     await queue.upsert("tick", {"every": 1_000})
     await queue.claim()
     queue.plant("ZREM", "delayed", f"repeat:tick:{BEGIN + 1_000}")
@@ -192,8 +195,8 @@ async def test_a_scheduler_whose_next_jobs_are_there_already(
     assert answer == ("refused -11" if expected is None else f"repeat:tick:{BEGIN + expected}")
 
 
-async def test_a_pattern_whose_next_job_is_there_already(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_a_pattern_whose_next_job_is_there_already(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     await queue.upsert("tick", {"pattern": "0 0 0 * * *", "tz": "UTC"})
     due = int(dict(queue.entry("repeat"))[b"tick"])
     [first] = await queue.tick(due - queue.now)
@@ -205,16 +208,17 @@ async def test_a_pattern_whose_next_job_is_there_already(clockwork: MakeClockwor
 # -- carrying on --------------------------------------------------------------------------------------------
 
 
-async def test_ticks_that_were_missed_are_not_made_up_for(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_ticks_that_were_missed_are_not_made_up_for(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     await queue.upsert("tick", {"every": 1_000})
     for gap in (10, 350_000, 5, 999, 1_001, 2_500):
         for job_id in await queue.tick(gap):
             await queue.complete(job_id)
+    assert not queue.different()
 
 
-async def test_a_tick_that_is_tried_again_makes_no_second_next(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_a_tick_that_is_tried_again_makes_no_second_next(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     await queue.upsert("tick", {"every": 60_000}, opts={"attempts": 3, "backoff": 10})
     [first] = await queue.claim()
     await queue.fail(first)
@@ -223,8 +227,8 @@ async def test_a_tick_that_is_tried_again_makes_no_second_next(clockwork: MakeCl
     assert len(queue.entry("delayed")) == 1
 
 
-async def test_a_tick_that_stalls_is_put_back_and_never_fails_for_it(clockwork: MakeClockwork) -> None:
-    queue = await clockwork(maxStalledCount=0)
+async def test_a_tick_that_stalls_is_put_back_and_never_fails_for_it(scheduled: MakeScheduled) -> None:
+    queue = await scheduled(maxStalledCount=0)
     await queue.upsert("tick", {"every": 60_000})
     for _ in range(2):
         [first] = await queue.claim()
@@ -234,43 +238,44 @@ async def test_a_tick_that_stalls_is_put_back_and_never_fails_for_it(clockwork: 
     assert "defa" not in queue.entry(first)
 
 
-async def test_a_tick_whose_scheduler_is_gone_is_the_last(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_a_tick_whose_scheduler_is_gone_is_the_last(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     await queue.upsert("tick", {"every": 60_000})
     queue.plant("ZREM", "repeat", "tick")
     await queue.claim()
     assert queue.entry("delayed") is None
 
 
-async def test_a_tick_whose_next_is_there_already(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_a_tick_whose_next_is_there_already(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     await queue.upsert("tick", {"every": 60_000})
     queue.plant("HSET", f"repeat:tick:{BEGIN + 60_000}", "name", "in the way")
     await queue.claim()
     assert queue.events()[-1] == "duplicated"
 
 
-async def test_several_schedulers_in_one_turn(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_several_schedulers_in_one_turn(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     for n in range(4):
         await queue.upsert(f"tick-{n}", {"every": 1_000 * (n + 1)}, data={"n": n})
         await queue.add("plain")
     for _ in range(3):
         for job_id in await queue.tick(4_000):
             await queue.complete(job_id)
+    assert not queue.different()
 
 
-async def test_a_schedulers_own_data_wins_over_the_jobs(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_a_schedulers_own_data_wins_over_the_jobs(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     await queue.upsert("tick", {"every": 60_000}, data={"n": 1})
     queue.plant("HSET", "repeat:tick", "data", '{"n":2}')
     await queue.claim()
     assert queue.entry(f"repeat:tick:{BEGIN + 60_000}")["data"] == b'{"n":2}'
 
 
-async def test_a_job_that_does_not_say_how_it_repeats_is_put_off(clockwork: MakeClockwork) -> None:
+async def test_a_job_that_does_not_say_how_it_repeats_is_put_off(scheduled: MakeScheduled) -> None:
     """Node tries three times within 7.5 s, then puts it off in the same way."""
-    queue = await clockwork()
+    queue = await scheduled()
     await queue.schedulers.upsert("tick", {"pattern": "* * * * * *"})
     [(job_id, _)] = queue.entry("delayed")
     name = job_id.decode()
@@ -299,19 +304,20 @@ async def test_a_job_that_does_not_say_how_it_repeats_is_put_off(clockwork: Make
 )
 @pytest.mark.parametrize("opts", [{}, {"priority": 2, "attempts": 3, "backoff": 9}, {"jobId": "x"}], ids=str)
 async def test_repeatable_jobs_of_the_older_way(
-    clockwork: MakeClockwork, repeat: dict[str, Any], opts: dict[str, Any]
+    scheduled: MakeScheduled, repeat: dict[str, Any], opts: dict[str, Any]
 ) -> None:
-    queue = await clockwork()
+    queue = await scheduled()
     await queue.node_queue("add", "old", {"id": 7}, {**opts, "repeat": repeat})
     queue.copy_from_node()
     for gap in (10_000, 5_000, 60_000):
         for job_id in await queue.tick(gap):
             await queue.complete(job_id)
+    assert not queue.different()
 
 
-async def test_a_removed_repeatable_of_the_older_way_is_carried_on_no_more(clockwork: MakeClockwork) -> None:
+async def test_a_removed_repeatable_of_the_older_way_is_carried_on_no_more(scheduled: MakeScheduled) -> None:
     """Node goes on making jobs, `repeat::<ms>`, that belong to nobody."""
-    queue = await clockwork()
+    queue = await scheduled()
     await queue.node_queue("add", "old", {}, {"repeat": {"every": 5_000, "key": "a:b:c:d:e"}})
     queue.copy_from_node()
     queue.plant("ZREM", "repeat", "a:b:c:d:e")
@@ -323,8 +329,8 @@ async def test_a_removed_repeatable_of_the_older_way_is_carried_on_no_more(clock
 # -- removing and reading -----------------------------------------------------------------------------------
 
 
-async def test_removing_a_scheduler(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_removing_a_scheduler(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     await queue.upsert("waits", {"every": 60_000})
     await queue.upsert("delays", {"pattern": "0 0 0 * * *", "tz": "UTC"})
     assert await queue.remove_scheduler("waits")
@@ -334,16 +340,16 @@ async def test_removing_a_scheduler(clockwork: MakeClockwork) -> None:
     await queue.claim()
 
 
-async def test_a_schedulers_next_job_goes_with_it_only(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_a_schedulers_next_job_goes_with_it_only(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     job_id = await queue.upsert("tick", {"pattern": "0 0 0 * * *", "tz": "UTC"})
     assert job_id is not None
     assert not await queue.remove(job_id)
     assert await queue.operator.cancel([job_id]) == []
 
 
-async def test_schedulers_can_be_read(clockwork: MakeClockwork) -> None:
-    queue = await clockwork()
+async def test_schedulers_can_be_read(scheduled: MakeScheduled) -> None:
+    queue = await scheduled()
     await queue.upsert("a", {"every": 60_000, "limit": 5, "endDate": BEGIN + DAY}, name="n", data={"x": 1})
     await queue.upsert("b", {"pattern": "0 0 0 * * *", "tz": "Asia/Tokyo"}, opts={"keepLogs": 3})
     theirs = await queue.node_queue("getJobSchedulers")
