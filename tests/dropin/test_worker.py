@@ -18,7 +18,7 @@ from corral.bullmq import (
 )
 from tests.dropin.factory import EventRecorder, Factory
 from tests.dropin.node_queue import NodeQueue
-from tests.support.polling import until
+from tests.support.polling import block, until
 
 EVENTS = ("active", "completed", "failed", "error", "stalled", "drained", "progress", "closed")
 
@@ -326,7 +326,7 @@ async def test_a_blocked_loop_keeps_its_lock(factory: Factory) -> None:
 
     async def process(job: Job, token: str) -> Any:
         ran.append(job.id)
-        time.sleep(0.7)
+        block(0.7)
 
     job = await factory.queue().add("send", {})
     events = await factory.events()

@@ -8,7 +8,7 @@ import pytest
 
 from corral.bullmq import Job
 from tests.dropin.factory import EventRecorder, Factory
-from tests.support.polling import becomes_true, until
+from tests.support.polling import becomes_true, forever, outlast, until
 
 # -- cancel and pause --------------------------------------------------------------------------------------
 
@@ -76,13 +76,13 @@ async def test_a_paused_worker_finishes_its_jobs_and_begins_none(factory: Factor
     first = await queue.add("send", {})
     await until(lambda: _active(factory, 1))
     pausing = asyncio.create_task(worker.pause())
-    await asyncio.sleep(0.02)
+    await outlast(0.02)
     assert (pausing.done(), worker.isPaused(), recorded.events) == (False, True, [])
     going.set()
     await pausing
     assert await first.isCompleted()
     second = await queue.add("send", {})
-    await asyncio.sleep(0.05)
+    await outlast(0.05)
     assert await second.getState() == "waiting"
     worker.resume()
     assert (await second.waitUntilFinished(events, 10_000), worker.isPaused()) == (None, False)
@@ -128,7 +128,7 @@ async def test_closing_by_force_returns_running_jobs_to_the_queue(factory: Facto
     async def process(job: Job, token: str, signal: Any) -> Any:
         begun.set()
         try:
-            await asyncio.sleep(60)
+            await forever()
         finally:
             reasons.append(signal.reason)
 
@@ -157,7 +157,7 @@ async def test_a_worker_without_autorun_runs_when_called_and_only_once(factory: 
     queue, events = factory.queue(), await factory.events()
     worker = factory.worker(autorun=False)
     job = await queue.add("send", {})
-    await asyncio.sleep(0.02)
+    await outlast(0.02)
     assert (await job.getState(), worker.isRunning()) == ("waiting", False)
     running = asyncio.create_task(worker.run())
     await job.waitUntilFinished(events, 10_000)

@@ -1,11 +1,9 @@
 """Workers that stand still for longer than their locks live, and handlers that stop only the loop."""
 
-import asyncio
-
 import pytest
 
 from tests.support.fault_harness import FaultHarness
-from tests.support.polling import becomes_true, eventually
+from tests.support.polling import becomes_true, eventually, outlast
 from tests.support.worker_processes import WorkerProcess, scaled, seeded, worker_pool
 
 pytestmark = pytest.mark.faults
@@ -42,7 +40,7 @@ async def test_a_worker_that_was_frozen_alone_ends_each_job_once(harness):
     with worker_pool(harness.server.url, harness.protocol, 1, **SHORT) as pool:
         [frozen] = pool.processes
         await freeze_with_work(harness, frozen)
-        await asyncio.sleep(3 * LOCK_MS / 1000)
+        await outlast(3 * LOCK_MS / 1000)
         frozen.thaw()
         assert await harness.falls_to(0, END_S)
     for job_id, record in harness.assert_each_completed_once().items():
@@ -60,7 +58,7 @@ async def test_workers_frozen_at_random_complete_no_job_twice(harness):
             assert await harness.falls_to(100, END_S)
             process = random.choice(pool.processes)
             process.freeze()
-            await asyncio.sleep(random.uniform(1.0, 2.0) * LOCK_MS / 1000)
+            await outlast(random.uniform(1.0, 2.0) * LOCK_MS / 1000)
             process.thaw()
         assert await harness.falls_to(0, END_S)
         records = harness.assert_each_completed_once()

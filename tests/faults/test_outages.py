@@ -9,7 +9,7 @@ import pytest
 from corral.worker import Happening
 from tests.support.fault_harness import FaultHarness
 from tests.support.persistent_server import PersistentServer
-from tests.support.polling import becomes_true
+from tests.support.polling import becomes_true, outlast
 from tests.support.worker_processes import scaled
 
 pytestmark = pytest.mark.faults
@@ -68,7 +68,7 @@ async def test_a_server_that_begins_again_finds_its_workers_and_all_its_jobs(har
 async def test_a_frozen_server_is_waited_for(harness, lasting):
     async def freeze() -> None:
         lasting.freeze()
-        await asyncio.sleep(OUTAGE_S)
+        await outlast(OUTAGE_S)
         lasting.thaw()
 
     await check_worked_through(harness, scaled(2000, least=300), 2, freeze)
@@ -79,7 +79,7 @@ async def test_a_server_that_pauses_its_clients_is_waited_for(harness, lasting):
     async def pause() -> None:
         with lasting.connect() as client:
             client.client_pause(int(OUTAGE_S * 1000), all=True)
-        await asyncio.sleep(OUTAGE_S)
+        await outlast(OUTAGE_S)
 
     await check_worked_through(harness, scaled(2000, least=300), 2, pause)
     assert harness.reported(Happening.AWAY)
@@ -91,7 +91,7 @@ async def test_a_server_that_has_become_a_replica_is_waited_for(harness, lasting
             # of a master that is not there: what it holds is kept, and writes are refused
             client.replicaof("127.0.0.1", 1)
             assert await becomes_true(lambda: harness.reported(Happening.AWAY))
-            await asyncio.sleep(0.5)
+            await outlast(0.5)
             client.replicaof("NO", "ONE")
 
     await check_worked_through(harness, scaled(2000, least=300), 2, become_replica)
@@ -101,23 +101,23 @@ async def test_a_server_that_runs_out_of_memory_loses_nothing(harness, lasting):
     async def run_out_of_memory() -> None:
         with lasting.connect() as client:
             client.config_set("maxmemory", 1)
-            await asyncio.sleep(0.5)
+            await outlast(0.5)
             client.config_set("maxmemory", 0)
 
     await check_worked_through(harness, scaled(2000, least=300), 2, run_out_of_memory)
 
 
 async def test_a_server_without_memory_lets_running_jobs_keep_their_locks(harness, lasting):
-    async def outlast(job):
-        await asyncio.sleep(3 * LOCK_MS / 1000)
+    async def work(job):
+        await outlast(3 * LOCK_MS / 1000)
         return job.data["number"]
 
     await harness.add(5)
     with lasting.connect() as client:
-        async with harness.worker(outlast, lock_ms=LOCK_MS, recover_ms=LOCK_MS // 4):
+        async with harness.worker(work, lock_ms=LOCK_MS, recover_ms=LOCK_MS // 4):
             assert await becomes_true(lambda: len(harness.runs) == 5)
             client.config_set("maxmemory", 1)
-            await asyncio.sleep(2 * LOCK_MS / 1000)
+            await outlast(2 * LOCK_MS / 1000)
             client.config_set("maxmemory", 0)
             assert await harness.falls_to(0, END_S)
     harness.assert_attempts()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from typing import Any
 
 import pytest
@@ -416,7 +415,7 @@ def test_a_client_that_does_not_read_is_cut_with_a_message(opened: Open, client:
         size += 100_000
         assert size < 100_000_000, "the client is not cut"
         quick.until("progress")
-        time.sleep(0.01)
+        eventually(lambda: gateway.hall.tails.cut, 0.01)
     assert gateway.hall.tails.count == 1
     *_, last = _until_the_end(tail)
     assert last.kind == "gateway.cut"

@@ -5,9 +5,9 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -16,7 +16,7 @@ import redis
 
 from tests.support.foreign_client_streams import TERMINAL, story
 from tests.support.gateway_process import GatewayProcess, start_worker
-from tests.support.polling import eventually
+from tests.support.polling import block, eventually
 from tests.support.servers import Server
 
 FIELDS = {
@@ -54,8 +54,7 @@ class Client(threading.Thread):
     def run(self) -> None:
         for key in self._keys:
             for _ in range(2):
-                while not self._is_accepted(key):
-                    time.sleep(0.05)
+                assert eventually(partial(self._is_accepted, key), 180, pause=0.05)
 
     def _is_accepted(self, key: str) -> bool:
         with suppress(httpx2.HTTPError):
@@ -100,7 +99,7 @@ def rehearse(server: Server, client: redis.Redis, kills: int, clients: int, coun
         while done < kills and any(one.is_alive() for one in asking):
             if done % 2:
                 assert eventually(lambda: is_pending(client), 60), "the worker has nothing to lose"
-                time.sleep(chance.uniform(0, 0.05))
+                block(chance.uniform(0, 0.05))
                 worker.kill()
                 worker.wait()
                 check_whole(client)
@@ -108,7 +107,7 @@ def rehearse(server: Server, client: redis.Redis, kills: int, clients: int, coun
             else:
                 least = accepted_by(asking) + 1
                 assert eventually(lambda least=least: accepted_by(asking) >= least, 60), "nobody asks"
-                time.sleep(chance.uniform(0, 0.05))
+                block(chance.uniform(0, 0.05))
                 gateway.kill()
                 check_whole(client)
                 gateway = GatewayProcess(server.url, port=gateway.port)

@@ -14,7 +14,7 @@ import redis
 
 from tests.gateway.conftest import Open
 from tests.support.gateway import Gateway
-from tests.support.polling import eventually
+from tests.support.polling import block, eventually
 from tests.support.proxy import Fate, Proxy, runs
 from tests.support.servers import Server, start_valkey
 from tests.support.sse import stories
@@ -161,8 +161,8 @@ def test_a_busy_gateway_does_not_take_its_server_for_away(opened: Open) -> None:
     with ThreadPoolExecutor(5) as pool:
         asking = [pool.submit(ask, number) for number in range(5)]
         for _ in range(3):
-            loop.call_soon_threadsafe(time.sleep, 0.5)
-            time.sleep(0.1)
+            loop.call_soon_threadsafe(block, 0.5)
+            block(0.1)
         assert [one.result(20) for one in asking] == [202] * 5
 
 

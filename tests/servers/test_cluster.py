@@ -23,7 +23,7 @@ from corral.store.cluster import slot_of
 from corral.store.scripts import Script
 from tests.support.apps import ended, working
 from tests.support.cluster import ClusterServer, cluster_of
-from tests.support.polling import becomes_true
+from tests.support.polling import becomes_true, outlast, until
 from tests.support.servers import Server, redis6_binary, redis_server_binary, valkey_binary
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -79,13 +79,11 @@ async def completed(app: Corral, queue: str) -> int:
     return (await app.queue(queue).inspector.counts())[JobState.COMPLETED]
 
 
-async def all_completed(app: Corral, queue: str, count: int, seconds: float = 60.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while await completed(app, queue) < count:
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(0.05)
-    return True
+async def all_completed(app: Corral, queue: str, count: int) -> bool:
+    async def are_completed() -> bool:
+        return await completed(app, queue) >= count
+
+    return await until(are_completed, f"{count} jobs completed", 60)
 
 
 # -- a slot moves ------------------------------------------------------------------------------------------
@@ -124,8 +122,8 @@ async def test_a_slot_that_moves_while_jobs_run_costs_no_job_and_doubles_none(
     async with app, working(app, concurrency=20):
         carried = []
         for target in (first, second, first):
-            while sum(runs.values()) < 300 * (len(carried) + 1):
-                await asyncio.sleep(0.01)
+            least = 300 * (len(carried) + 1)
+            assert await becomes_true(lambda least=least: sum(runs.values()) >= least, 60)
             carried.append(await carry(cluster, tag, target))
         assert sum(runs.values()) < 2000, "the jobs were over before the slot had moved three times"
         assert await becomes_true(lambda: sum(runs.values()) >= 2000, 60)
@@ -138,12 +136,10 @@ async def test_a_slot_that_moves_while_jobs_run_costs_no_job_and_doubles_none(
 
 
 async def all_settled(queue: Queue) -> bool:
-    deadline = time.monotonic() + 20
-    while (await queue.inspector.counts())[JobState.ACTIVE]:
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(0.05)
-    return True
+    async def are_settled() -> bool:
+        return not (await queue.inspector.counts())[JobState.ACTIVE]
+
+    return await until(are_settled)
 
 
 @pytest.mark.parametrize("three_masters", SERVERS[:1], indirect=True)
@@ -209,7 +205,7 @@ async def test_a_job_is_added_once_the_move_is_over_and_nothing_of_it_before(
     slot, source = cluster.begin_move("{late}", target)
     cluster.carry_some(slot, source, target, count=2)
     adding = asyncio.create_task(queue.add("work", {}, id="the-second"))
-    await asyncio.sleep(0.2)
+    await outlast(0.2)
     assert not adding.done()
     assert not any(cluster.client(index).keys("*the-second*") for index in range(3))
     while cluster.carry_some(slot, source, target):

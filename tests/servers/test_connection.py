@@ -6,6 +6,7 @@ import pytest
 
 from corral.errors import RedisConnectionError, RedisResponseError
 from corral.store.client import Store
+from tests.support.polling import becomes_true
 from tests.support.servers import Server, free_port
 
 
@@ -43,8 +44,8 @@ async def test_an_error_belongs_to_its_own_call(store: Store):
 async def test_a_break_fails_what_is_under_way_and_the_next_call_dials_again(store: Store, server: Server):
     number = await store.call("CLIENT", "ID")
     waiting = asyncio.create_task(store.call("BLPOP", "nothing", 30))
-    await asyncio.sleep(0.05)
     with server.connect() as client:
+        assert await becomes_true(lambda: client.info("clients")["blocked_clients"])
         client.client_kill_filter(_id=str(number))
     with pytest.raises(RedisConnectionError, match="closed the connection"):
         await waiting

@@ -274,8 +274,8 @@ def test_a_temporary_server_leaves_nothing_behind() -> None:
 
 def test_a_temporary_folder_goes_when_its_owner_is_killed() -> None:
     owner = subprocess.Popen(
-        [sys.executable, "-c", "import time; from corral.store.embedded import EmbeddedServer\n"
-         "server = EmbeddedServer(temporary=True).start(); print(server.folder, flush=True); time.sleep(60)"],
+        [sys.executable, "-c", "import signal; from corral.store.embedded import EmbeddedServer\n"
+         "server = EmbeddedServer(temporary=True).start(); print(server.folder, flush=True); signal.pause()"],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert owner.stdout is not None
@@ -320,10 +320,10 @@ def test_a_path_too_long_for_a_socket_gets_a_short_one(folder: Path) -> None:
 
 def test_a_forked_child_holds_the_server_as_long_as_it_lives(folder: Path) -> None:
     script = (
-        "import os, sys, time; from corral.store.embedded import EmbeddedServer\n"
+        "import os, signal, sys; from corral.store.embedded import EmbeddedServer\n"
         "server = EmbeddedServer(sys.argv[1]).start()\n"
         "child = os.fork()\n"
-        "if not child: os.close(1); time.sleep(60)\n"
+        "if not child: os.close(1); signal.pause()\n"
         "print(server.url, child, flush=True)\n"
         "os._exit(0)"
     )

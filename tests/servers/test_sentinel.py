@@ -2,9 +2,9 @@
 
 import asyncio
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from corral.job_type import JobType
 from corral.store.client import Reconnect, Store
 from corral.worker import Happening, WorkerEvent
 from tests.support.apps import ended, working
-from tests.support.polling import becomes_true
+from tests.support.polling import becomes_true, until
 from tests.support.sentinel import SERVICE, SentinelServer, sentinels_of
 from tests.support.servers import Server, free_port, redis_server_binary, start_valkey
 from tests.support.tls import make_certificates
@@ -84,16 +84,14 @@ async def test_workers_go_on_at_the_new_master_when_the_old_one_is_killed(
 
 
 async def all_ended(app: Corral) -> bool:
-    """Is nothing waiting or in hand in the end? Locks that the replica still had must run out first."""
-    deadline = time.monotonic() + 30
-    while True:
+    """Wait until no job is waiting or active: locks that the replica still had must expire first."""
+
+    async def have_ended() -> bool:
         counts = await app.queue().inspector.counts()
         assert not counts.get(JobState.DEAD)
-        if not any(counts.get(state) for state in (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE)):
-            return True
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(0.05)
+        return not any(counts.get(state) for state in (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE))
+
+    return await until(have_ended, seconds=30)
 
 
 async def test_the_drop_in_takes_a_client_that_asks_sentinels(quiet_service: SentinelServer) -> None:
@@ -112,10 +110,10 @@ async def test_the_drop_in_takes_a_client_that_asks_sentinels(quiet_service: Sen
 
 
 async def is_completed(queue: DropInQueue, job_id: str) -> bool:
-    async with asyncio.timeout(10):
-        while await queue.getJobState(job_id) != "completed":
-            await asyncio.sleep(0.01)
-    return True
+    async def has_completed() -> bool:
+        return await queue.getJobState(job_id) == "completed"
+
+    return await until(has_completed)
 
 
 @pytest.mark.faults
@@ -138,14 +136,14 @@ async def test_a_worker_that_waits_is_woken_at_the_new_master_when_the_old_one_s
 
 
 async def added_at_the_new_master(kind: JobType) -> Job:
-    """A job, as soon as there is a master that takes it."""
-    deadline = time.monotonic() + 20
-    while True:
-        try:
+    """Add a job as soon as there is a master that accepts it."""
+
+    async def added() -> Job | None:
+        with suppress(RedisConnectionError, RedisReadOnlyError):
             return await kind.add()
-        except (RedisConnectionError, RedisReadOnlyError):
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.1)
+        return None
+
+    return await until(added)
 
 
 def steps_down(server: Server) -> bool:

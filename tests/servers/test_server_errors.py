@@ -24,6 +24,7 @@ from corral.errors import (
 from corral.store.client import Store
 from corral.store.scripts import Script
 from tests.support.cluster import cluster_of
+from tests.support.polling import until
 from tests.support.servers import Server, free_port, start_valkey
 
 WRITE = Script("write", "return redis.call('SET', KEYS[1], ARGV[1])")
@@ -73,9 +74,7 @@ async def unblocked(store: Store) -> None:
     line = store.blocking_connection("waiting", 5)
     number = await line.call("CLIENT", "ID")
     waiting = asyncio.create_task(line.call("BLPOP", "nothing", 5))
-    async with asyncio.timeout(10):
-        while await store.call("CLIENT", "UNBLOCK", number, "ERROR") == 0:
-            await asyncio.sleep(0.01)
+    await until(lambda: store.call("CLIENT", "UNBLOCK", number, "ERROR"))
     with pytest.raises(RedisUnblockedError, match="CLIENT UNBLOCK"):
         await waiting
 
@@ -84,9 +83,11 @@ async def unblocked_by_a_failover(store: Store) -> None:
     line = store.blocking_connection("waiting", 5)
     number = await line.call("CLIENT", "ID")
     waiting = asyncio.create_task(line.call("BLPOP", "nothing", 5))
-    async with asyncio.timeout(10):
-        while b"flags=b" not in await store.call("CLIENT", "LIST", "ID", number):
-            await asyncio.sleep(0.01)
+
+    async def is_blocked() -> bool:
+        return b"flags=b" in await store.call("CLIENT", "LIST", "ID", number)
+
+    await until(is_blocked)
     await store.call("REPLICAOF", "127.0.0.1", free_port())
     with pytest.raises(RedisUnblockedError):
         await waiting
@@ -106,9 +107,7 @@ async def busy(store: Store) -> None:
             found.append(fault)
         return bool(found)
 
-    async with asyncio.timeout(10):
-        while not await is_busy():
-            await asyncio.sleep(0.01)
+    await until(is_busy)
     assert type(found[0]) is RedisBusyError
     await store.call("SCRIPT", "KILL")
     with pytest.raises(RedisResponseError, match="killed"):
@@ -187,9 +186,10 @@ async def test_a_server_that_cannot_save_is_misconfigured(own_store: Store) -> N
     await own_store.call("SET", "key", "value")
     await own_store.call("BGSAVE")
 
-    async with asyncio.timeout(10):
-        while b"rdb_last_bgsave_status:err" not in await own_store.call("INFO", "persistence"):
-            await asyncio.sleep(0.01)
+    async def save_has_failed() -> bool:
+        return b"rdb_last_bgsave_status:err" in await own_store.call("INFO", "persistence")
+
+    await until(save_has_failed)
     await assert_refused_each_way(own_store, RedisPersistenceError)
 
 

@@ -5,9 +5,10 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Any, Self
+
+from tests.support.polling import eventually
 
 CHROMIUM = shutil.which("chromium")
 
@@ -96,10 +97,8 @@ class Chromium:
 
     def until(self, expression: str, seconds: float = 30.0) -> Any:
         """The first truthy value of an expression."""
-        deadline = time.monotonic() + seconds
-        while not (value := self.value(expression)):
-            assert time.monotonic() < deadline, f"{expression} is still {value!r}: {self.text('body')}"
-            time.sleep(0.05)
+        value = eventually(lambda: self.value(expression), seconds, pause=0.05)
+        assert value, f"{expression} is still {value!r}: {self.text('body')}"
         return value
 
     def picture(self, path: Path) -> None:

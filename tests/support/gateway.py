@@ -1,6 +1,5 @@
 """A gateway on a real socket, in a thread of its own."""
 
-import time
 from threading import Thread
 from typing import Any
 
@@ -11,6 +10,7 @@ from fastapi import FastAPI
 
 from corral.gateway import Settings, create_app
 from corral.gateway.serving import Address, configure
+from tests.support.polling import eventually
 from tests.support.servers import free_port
 from tests.support.sse import Tail
 
@@ -28,11 +28,8 @@ class Gateway:
         self.server = uvicorn.Server(configure(self.app, Address(port=self.port), self.settings))
         self._thread = Thread(target=self.server.run, name="gateway", daemon=True)
         self._thread.start()
-        deadline = time.monotonic() + 10
-        while not self.server.started:
-            assert time.monotonic() < deadline, "the gateway did not start"
-            assert self._thread.is_alive(), "the gateway ended before it had started"
-            time.sleep(0.005)
+        eventually(lambda: self.server.started or not self._thread.is_alive(), pause=0.005)
+        assert self.server.started, "the gateway did not start"
         self.client = httpx2.Client(base_url=self.url, timeout=10)
 
     def submit(self, payload: Any = None, **more: Any) -> str:

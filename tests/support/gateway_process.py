@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
+from tests.support.polling import eventually
 from tests.support.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,17 +50,16 @@ class GatewayProcess:
         )
 
     def ready(self, seconds: float = 30.0) -> "GatewayProcess":
-        """The gateway, once it answers."""
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                if httpx2.get(f"{self.url}/readyz", timeout=2).status_code == 200:
-                    return self
-            except httpx2.HTTPError:
-                pass
-            assert time.monotonic() < deadline, "the gateway is not ready"
-            assert self.process.poll() is None, f"the gateway ended with {self.process.returncode}"
-            time.sleep(0.05)
+        """Wait until the gateway replies that it is ready."""
+        eventually(lambda: self._is_ready() or self.process.poll() is not None, seconds, pause=0.05)
+        assert self.process.poll() is None, f"the gateway ended with {self.process.returncode}"
+        assert self._is_ready(), "the gateway is not ready"
+        return self
+
+    def _is_ready(self) -> bool:
+        with suppress(httpx2.HTTPError):
+            return httpx2.get(f"{self.url}/readyz", timeout=2).status_code == 200
+        return False
 
     def kill(self) -> None:
         self.process.kill()

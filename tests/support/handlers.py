@@ -2,10 +2,10 @@
 
 import os
 import threading
-import time
 from typing import Any
 
 from corral import Transient
+from tests.support.polling import block, eventually
 
 
 def where_it_runs(job: Any) -> dict[str, Any]:
@@ -29,13 +29,10 @@ def fail_once(job: Any) -> str:
 
 
 def until_cancelled(job: Any) -> str:
-    """Ends when it is asked to."""
-    deadline = time.monotonic() + 20
-    while not job.cancelled and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return "cancelled" if job.cancelled else "never told"
+    """End when the job's cancellation is requested."""
+    return "cancelled" if eventually(lambda: job.cancelled, 20) else "never told"
 
 
 def sleep_long(job: Any) -> None:
-    """Outlives every patience."""
-    time.sleep(60)
+    """Outlast every timeout."""
+    block(60)

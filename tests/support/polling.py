@@ -1,4 +1,4 @@
-"""Wait for a condition, with a deadline."""
+"""Wait for a condition with a deadline; and, where time itself is tested, let it pass."""
 
 import asyncio
 import time
@@ -10,24 +10,20 @@ T = TypeVar("T")
 TIMEOUT_S = 20.0
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10.0) -> bool:
-    """Return whether the condition becomes true within that time."""
+def eventually(condition: Callable[[], T], seconds: float = 10.0, pause: float = 0.01) -> T:
+    """Return the condition's value once that is true, or its last value when the time is up."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
+    while not (value := condition()) and time.monotonic() < deadline:
+        time.sleep(pause)
+    return value
 
 
-async def becomes_true(condition: Callable[[], object], seconds: float = 10.0) -> bool:
+async def becomes_true(condition: Callable[[], T], seconds: float = 10.0) -> T:
     """`eventually` on an event loop, which goes on meanwhile."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
+    while not (value := condition()) and time.monotonic() < deadline:
         await asyncio.sleep(0.01)
-    return True
+    return value
 
 
 async def until(condition: Callable[[], Awaitable[T]], what: str = "it", seconds: float = TIMEOUT_S) -> T:
@@ -37,3 +33,18 @@ async def until(condition: Callable[[], Awaitable[T]], what: str = "it", seconds
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s (last value: {value!r})"
         await asyncio.sleep(0.01)
     return value
+
+
+async def outlast(seconds: float) -> None:
+    """Let more time pass than a lock, a block or an outage takes: that it has passed is what is tested."""
+    await asyncio.sleep(seconds)
+
+
+def block(seconds: float) -> None:
+    """Block this thread, and with it the event loop that runs in it, for so long."""
+    time.sleep(seconds)
+
+
+async def forever() -> None:
+    """Wait to be cancelled."""
+    await asyncio.Event().wait()

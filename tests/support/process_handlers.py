@@ -4,10 +4,10 @@ import asyncio
 import functools
 import os
 import signal
-import time
 from pathlib import Path
 
 from corral.errors import JobCancelled, Postpone, Transient, Unrecoverable
+from tests.support.polling import block
 
 
 def add(job):
@@ -72,12 +72,12 @@ class OwnError(Exception):
 
 
 def sleep(job):
-    time.sleep(job.data if isinstance(job.data, int | float) else 30)
+    block(job.data if isinstance(job.data, int | float) else 30)
 
 
 def write_pid_and_sleep(job):
     Path(job.data).write_text(str(os.getpid()))
-    time.sleep(60)
+    block(60)
 
 
 def wait_for_cancel(job):

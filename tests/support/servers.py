@@ -5,7 +5,6 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from corral.store.supervisor import dies_with_parent
+from tests.support.polling import eventually
 
 
 @dataclass
@@ -37,13 +37,13 @@ class Server:
             client.config_set("maxmemory", "0")
 
     def answers(self, seconds: float) -> bool:
-        """Does it answer within that time, and not another server that was given the same port?"""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and self.process.poll() is None:
-            with suppress(redis.RedisError), self.connect() as client:
-                if client.info("server")["process_id"] == self.process.pid:
-                    return True
-            time.sleep(0.01)
+        """Whether this very process, and not another with the same port, replies within that time."""
+        eventually(lambda: self._answers() or self.process.poll() is not None, seconds)
+        return self._answers()
+
+    def _answers(self) -> bool:
+        with suppress(redis.RedisError), self.connect() as client:
+            return bool(client.info("server")["process_id"] == self.process.pid)
         return False
 
     def stop(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from corral.core.job import JobState
 from corral.core.ports import Limit
 from tests.protocols.bullmq.shared_queue import SharedQueue
-from tests.support.polling import until
+from tests.support.polling import outlast, until
 
 KINDS: list[dict[str, Any]] = [{}, {"priority": 1}, {"delay": 1}]
 
@@ -30,7 +30,7 @@ async def test_a_pause_of_nodes_stops_a_corral_worker(shared: SharedQueue) -> No
         await shared.node_queue("pause")
         ids = [await shared.node_adds(**opts) for opts in KINDS]
         await shared.queue.add("send", id="ours")
-        await asyncio.sleep(0.3)
+        await outlast(0.3)
         assert (await shared.inspector.counts())[JobState.COMPLETED] == 0
         assert await shared.inspector.is_paused()
         await shared.node_queue("resume")
@@ -43,7 +43,7 @@ async def test_a_pause_of_ours_stops_a_node_worker(shared: SharedQueue) -> None:
         await shared.operator.pause()
         for opts in KINDS:
             await shared.node_adds(**opts)
-        await asyncio.sleep(0.3)
+        await outlast(0.3)
         assert (await shared.inspector.counts())[JobState.COMPLETED] == 0
         assert await shared.node_queue("isPaused")
         await shared.operator.resume()

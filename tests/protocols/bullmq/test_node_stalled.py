@@ -10,7 +10,7 @@ from corral.core.job import JobState
 from corral.errors import Transient
 from tests.protocols.bullmq.shared_queue import SharedQueue
 from tests.support.node import Node
-from tests.support.polling import until
+from tests.support.polling import outlast, until
 
 TOO_OFTEN = "job stalled more than allowable limit"
 
@@ -22,7 +22,7 @@ app = Corral(sys.argv[1])
 
 @app.job("send", queue="mail")
 async def send(job):
-    await asyncio.sleep(600)
+    await forever()
 
 asyncio.run(app.run(concurrency=4, name="doomed", lock_ms=300, recover_ms=150))
 """
@@ -158,7 +158,7 @@ async def test_a_job_of_a_live_worker_is_left_alone_by_the_other_kind(shared: Sh
         job_id = await shared.node_adds()
         await shared.is_in(job_id, JobState.ACTIVE)
         async with shared.node_works({"return": "stolen"}, stalledInterval=100) as worker:
-            await asyncio.sleep(2.0)
+            await outlast(2.0)
             ended.set()
             job = await shared.is_in(job_id, JobState.COMPLETED)
             seen = await shared.node("seen", handle=worker)

@@ -15,7 +15,7 @@ from corral.spark.options import where
 from tests.servers.matrix.kinds import Served
 from tests.support.apps import ended, working
 from tests.support.gateway import Gateway
-from tests.support.polling import becomes_true
+from tests.support.polling import becomes_true, outlast, until
 from tests.support.shell import corral
 
 LOCK_MS = 400
@@ -27,7 +27,7 @@ async def test_a_worker_holds_its_lock_and_a_tail_tells_how_it_ended(served: Ser
 
     @app.job("slow", queue="mail")
     async def slow(job: Job) -> str:
-        await asyncio.sleep(2.5 * LOCK_MS / 1000)
+        await outlast(2.5 * LOCK_MS / 1000)
         return "held"
 
     told: list[EventKind] = []
@@ -94,10 +94,11 @@ async def test_the_drop_in_works_on_it(served: Served) -> None:
 
 async def becomes_listed(queue: DropInQueue) -> bool:
     """A worker is seen by the connection on which it waits."""
-    async with asyncio.timeout(10):
-        while len(await queue.getWorkers()) != 1:
-            await asyncio.sleep(0.01)
-    return True
+
+    async def is_listed() -> bool:
+        return len(await queue.getWorkers()) == 1
+
+    return await until(is_listed)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
