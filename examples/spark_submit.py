@@ -1,10 +1,10 @@
-"""A Spark job whose rows become jobs, each once, also when it is run again.
+"""A Spark job whose rows become jobs, each once, also when it runs again.
 
 pip install 'corral[spark]'
 python spark_submit.py                     # or: spark-submit --master … spark_submit.py
 corral queue show letters
 
-The write has a name: run again, it adds nothing, whatever became of its jobs meanwhile.
+The write has a name: run again, it adds nothing, also when its jobs have ended meanwhile.
 """
 
 import os
@@ -15,7 +15,7 @@ WRITE = "welcome-2026-11"
 
 
 def submit(spark) -> int:
-    """How many rows are jobs now."""
+    """Submit the chosen rows; return how many there are."""
     readers = spark.range(1000).selectExpr(
         "concat('reader-', id) as key", "concat('reader-', id, '@example.com') as email", "id % 3 as list"
     )

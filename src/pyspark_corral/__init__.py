@@ -1,4 +1,4 @@
-"""The door by which Spark finds `format("corral")` by itself: it looks into every package called pyspark_…"""
+"""Makes Spark find `format("corral")` by itself: it imports every package whose name begins with pyspark_."""
 
 from corral.spark.source import CorralSource as DefaultSource
 

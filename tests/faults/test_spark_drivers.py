@@ -12,7 +12,7 @@ from corral.core.job import Claim
 from corral.core.outcome import Completed
 from corral.spark.lake.ingest import source_name
 from corral.spark.lake.tables import Lake
-from corral.spark.options import Where
+from corral.spark.options import QueueAddress
 from tests.faults.spark_drivers import (
     KEY,
     LIFE,
@@ -34,7 +34,7 @@ READING = "reading events"
 
 
 def commits(lake: Lake, url: str) -> list[Path]:
-    folder = lake.checkpoint(source_name(Where(url, "bullmq", "bull", "mail"))) / "commits"
+    folder = lake.checkpoint(source_name(QueueAddress(url, "bullmq", "bull", "mail"))) / "commits"
     found = [file for file in folder.glob("*") if file.name.isdecimal()]
     return sorted(found, key=lambda file: int(file.name))
 
@@ -61,7 +61,7 @@ def test_a_driver_killed_at_twenty_points_files_each_event_once(server: Server, 
         if kill % 5 == 4 and done:
             forget(done[-1])
             replays += 1
-        if lake.generations("bronze").current() is not None:
+        if lake.versions("bronze").current() is not None:
             bronze = Bronze(lake)
             bronze.assert_each_once(set(ids))
             reached.append(len(bronze.ids))

@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar
 from corral.core.event import JobEvent
 from corral.core.job import Claim
 from corral.core.outcome import Completed, Outcome, Settlement
+from corral.spark.options import QueueAddress
 from corral.store.client import Store
 from tests.support.harness import QueueHarness
 from tests.support.servers import Server
@@ -58,6 +59,10 @@ class SparkHarness(QueueHarness):
                 settlements = [Settlement(claim, outcome(claim), self.now) for claim in turn.claims]
 
         return self.run(go)
+
+    def address(self, queue: str | None = None) -> QueueAddress:
+        """Return the queue as Spark's readers and writers name it."""
+        return QueueAddress(self.url, self.protocol.name, self.namespace, queue or self.queue)
 
     def read_events(self, queue: str | None = None) -> list[JobEvent]:
         """Return every event, as the port reads them."""

@@ -3,22 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-from corral.spark.lake.ingest import file_events
-from corral.spark.lake.run import Ran, RunOptions, run
+from corral.spark.lake.ingest import ingest
+from corral.spark.lake.run import RunOptions, RunResult, run_lake
 from corral.spark.lake.tables import Lake
-from corral.spark.options import Where
 from tests.spark.harness import SparkHarness
 
 
-def where(harness: SparkHarness, queue: str | None = None) -> Where:
-    return Where(
-        harness.url, harness.protocol.name, harness.protocol.default_namespace, queue or harness.queue
-    )
-
-
-def run_lake(spark: Any, lake: Lake, harness: SparkHarness, queue: str | None = None, **options: Any) -> Ran:
+def run_to_present(
+    spark: Any, lake: Lake, harness: SparkHarness, queue: str | None = None, **options: Any
+) -> RunResult:
     """Run the lake to the present end of a harness's events."""
-    return run(spark, lake, [where(harness, queue)], RunOptions(**options))
+    return run_lake(spark, lake, [harness.address(queue)], RunOptions(**options))
 
 
 def plain_ids(spark: Any, lake: Lake) -> list[str]:
@@ -36,4 +31,4 @@ def leftovers(lake: Lake) -> list[Path]:
 
 def filed(spark: Any, lake: Lake, harness: SparkHarness, **options: Any) -> None:
     """Bring bronze alone up to the present end of a harness's events."""
-    file_events(spark, lake, [where(harness)], **options)
+    ingest(spark, lake, [harness.address()], **options)

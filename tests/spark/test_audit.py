@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from corral.spark.lake.audit import rules as audit_rules
-from corral.spark.lake.audit.audit import summed
-from corral.spark.lake.audit.findings import Finding, Verdict
+from corral.spark.lake.audit.audit import summarize
+from corral.spark.lake.audit.findings import AuditFinding, AuditVerdict
 from corral.spark.schema import EVENTS, JOBS
 from tests.spark.test_silver import START, story
 
@@ -41,48 +41,48 @@ ADDED = story((0, "added"), (0, "waiting"))
 DONE = story((0, "added"), (0, "waiting"), (1, "active"), (2, "completed"))
 
 RULES = {
-    "an end, and the record is gone": (DONE, [], Verdict.ENDED),
-    "an end, and the record says the same": (DONE, [record("completed")], Verdict.ENDED),
-    "removed while it waited": (story((0, "added"), (9, "removed")), [], Verdict.ENDED),
-    "its record alone tells the end": (ADDED, [record("completed")], Verdict.ENDED),
-    "alive in a state": (ADDED, [record("waiting")], Verdict.ALIVE),
+    "an end, and the record is gone": (DONE, [], AuditVerdict.ENDED),
+    "an end, and the record says the same": (DONE, [record("completed")], AuditVerdict.ENDED),
+    "removed while it waited": (story((0, "added"), (9, "removed")), [], AuditVerdict.ENDED),
+    "its record alone tells the end": (ADDED, [record("completed")], AuditVerdict.ENDED),
+    "alive in a state": (ADDED, [record("waiting")], AuditVerdict.ALIVE),
     "put back by an operator, and alive": (
         story((0, "added"), (1, "active"), (2, "dead"), (9, "waiting"), (10, "active"), (11, "progress")),
-        [record("active")], Verdict.ALIVE,
+        [record("active")], AuditVerdict.ALIVE,
     ),
     "put back by an operator, and ended again": (
         story((0, "added"), (1, "active"), (2, "dead"), (9, "waiting"), (10, "active"), (11, "completed")),
-        [record("completed")], Verdict.ENDED,
+        [record("completed")], AuditVerdict.ENDED,
     ),
     "ended while the snapshot was taken": (
-        story((0, "added"), (1, "active"), (101, "completed")), [record("active")], Verdict.ENDED,
+        story((0, "added"), (1, "active"), (101, "completed")), [record("active")], AuditVerdict.ENDED,
     ),
-    "added while the snapshot was taken": (story((101, "added")), [], Verdict.MOVING),
+    "added while the snapshot was taken": (story((101, "added")), [], AuditVerdict.MOVING),
     "claimed while the snapshot was taken, and not met": (
-        story((0, "added"), (101, "active")), [], Verdict.MOVING,
+        story((0, "added"), (101, "active")), [], AuditVerdict.MOVING,
     ),
-    "neither ended nor there": (ADDED, [], Verdict.LOST),
+    "neither ended nor there": (ADDED, [], AuditVerdict.LOST),
     "put back, and then gone": (
-        story((0, "added"), (1, "active"), (2, "dead"), (9, "waiting")), [], Verdict.LOST,
+        story((0, "added"), (1, "active"), (2, "dead"), (9, "waiting")), [], AuditVerdict.LOST,
     ),
     "two ends": (
-        story((0, "added"), (1, "active"), (2, "completed"), (3, "completed")), [], Verdict.DOUBLED,
+        story((0, "added"), (1, "active"), (2, "completed"), (3, "completed")), [], AuditVerdict.DOUBLED,
     ),
     "run again after its end": (
         story((0, "added"), (1, "active"), (2, "completed"), (3, "retry"), (3, "stalled"), (4, "active"),
-              (5, "completed")), [], Verdict.DOUBLED,
+              (5, "completed")), [], AuditVerdict.DOUBLED,
     ),
-    "ended, and still to be run": (DONE, [record("active")], Verdict.CONTRADICTED),
-    "ended well, and stands as dead": (DONE, [record("dead")], Verdict.CONTRADICTED),
-    "a record in no state": (ADDED, [record(None)], Verdict.ORPHANED),
+    "ended, and still to be run": (DONE, [record("active")], AuditVerdict.CONTRADICTED),
+    "ended well, and stands as dead": (DONE, [record("dead")], AuditVerdict.CONTRADICTED),
+    "a record in no state": (ADDED, [record(None)], AuditVerdict.ORPHANED),
     "a record in no state, of which nothing is told": (
-        story((0, "added"), job="2"), [record(None, seconds=5)], Verdict.ORPHANED,
+        story((0, "added"), job="2"), [record(None, seconds=5)], AuditVerdict.ORPHANED,
     ),
     "a record of which nothing is told": (
-        story((0, "added"), job="2"), [record("waiting", seconds=5)], Verdict.ORPHANED,
+        story((0, "added"), job="2"), [record("waiting", seconds=5)], AuditVerdict.ORPHANED,
     ),
     "a record from before the history": (
-        story((0, "added"), job="2"), [record("waiting", seconds=-5)], Verdict.UNPROVABLE,
+        story((0, "added"), job="2"), [record("waiting", seconds=-5)], AuditVerdict.UNPROVABLE,
     ),
 }  # fmt: skip
 
@@ -91,22 +91,22 @@ HOLE = gap(10, 20)
 OTHERS = story((0, "added"), job="2")
 TWICE = story((0, "added"), (1, "completed"), (2, "completed"))
 GAPS = {
-    "it may have ended in the gap": (ADDED + HOLE, [], Verdict.UNPROVABLE),
-    "it was added after the gap": (story((30, "added")) + HOLE, [], Verdict.LOST),
-    "it may have been put back in the gap": (DONE + HOLE, [record("active")], Verdict.UNPROVABLE),
+    "it may have ended in the gap": (ADDED + HOLE, [], AuditVerdict.UNPROVABLE),
+    "it was added after the gap": (story((30, "added")) + HOLE, [], AuditVerdict.LOST),
+    "it may have been put back in the gap": (DONE + HOLE, [record("active")], AuditVerdict.UNPROVABLE),
     "it may have been added in the gap": (
-        OTHERS + HOLE, [record("waiting", seconds=15)], Verdict.UNPROVABLE,
+        OTHERS + HOLE, [record("waiting", seconds=15)], AuditVerdict.UNPROVABLE,
     ),
     "it was made after the gap, and nothing is told": (
-        OTHERS + HOLE, [record("waiting", seconds=25)], Verdict.ORPHANED,
+        OTHERS + HOLE, [record("waiting", seconds=25)], AuditVerdict.ORPHANED,
     ),
-    "what was seen was seen": (TWICE + HOLE, [], Verdict.DOUBLED),
+    "what was seen was seen": (TWICE + HOLE, [], AuditVerdict.DOUBLED),
 }  # fmt: skip
 SWEPT = {
-    "a clean may have deleted it": (ADDED + cleaned(9, 3), [], Verdict.UNPROVABLE),
-    "a clean that found nothing deleted nothing": (ADDED + cleaned(9, 0), [], Verdict.LOST),
-    "it was added after the clean": (story((30, "added")) + cleaned(9, 3), [], Verdict.LOST),
-    "it ended before the clean": (DONE + cleaned(9, 3), [], Verdict.ENDED),
+    "a clean may have deleted it": (ADDED + cleaned(9, 3), [], AuditVerdict.UNPROVABLE),
+    "a clean that found nothing deleted nothing": (ADDED + cleaned(9, 0), [], AuditVerdict.LOST),
+    "it was added after the clean": (story((30, "added")) + cleaned(9, 3), [], AuditVerdict.LOST),
+    "it ended before the clean": (DONE + cleaned(9, 3), [], AuditVerdict.ENDED),
 }
 EVERY_RULE = RULES | GAPS | SWEPT
 
@@ -124,8 +124,8 @@ def verdicts(spark, cases, **more):
     cut = {("bullmq", queue): LAST for queue in cases}
     judged = audit_rules.judge(events, snapshot, cut, **more).where("job_id != '2'")
     found: dict[str, list[Any]] = {queue: [] for queue in cases}
-    for row in sorted(judged.collect(), key=lambda row: row["life"]):
-        found[row["queue"]].append((Verdict(row["verdict"]), row["detail"]))
+    for row in sorted(judged.collect(), key=lambda row: row["generation"]):
+        found[row["queue"]].append((AuditVerdict(row["verdict"]), row["detail"]))
     return found
 
 
@@ -146,18 +146,18 @@ def test_each_rule(found, title):
 
 
 def test_an_id_has_as_many_lives_as_it_was_added(found):
-    assert [verdict for verdict, _ in found["again"]] == [Verdict.ENDED, Verdict.ALIVE]
+    assert [verdict for verdict, _ in found["again"]] == [AuditVerdict.ENDED, AuditVerdict.ALIVE]
     assert found["gone and again"] == [
         (
-            Verdict.LOST,
-            "last heard of as added at 2025-01-31 12:00:00.000Z; its id was added again since",
+            AuditVerdict.LOST,
+            "its last event is added at 2025-01-31 12:00:00.000Z; its id was added again since",
         ),
-        (Verdict.ALIVE, None),
+        (AuditVerdict.ALIVE, None),
     ]
 
 
 def test_a_scheduler_may_make_its_next_job_anew(found):
-    assert [verdict for verdict, _ in found["made anew"]] == [Verdict.ENDED, Verdict.ALIVE]
+    assert [verdict for verdict, _ in found["made anew"]] == [AuditVerdict.ENDED, AuditVerdict.ALIVE]
 
 
 def test_strangers_and_what_is_older_are_left_alone_where_that_was_asked(spark):
@@ -169,13 +169,13 @@ def test_strangers_and_what_is_older_are_left_alone_where_that_was_asked(spark):
         "a stranger's": (OTHERS, [record("waiting", seconds=45)]),
         "a stranger's in no state": (OTHERS, [record(None, seconds=45)]),
     }
-    found = verdicts(spark, cases, since=since, has_strangers=True)
+    found = verdicts(spark, cases, since=since, has_foreign_clients=True)
     assert {queue: [verdict for verdict, _ in lives] for queue, lives in found.items()} == {
         "told before": [],
         "made before": [],
-        "a gap before": [Verdict.LOST],
-        "a stranger's": [Verdict.UNTOLD],
-        "a stranger's in no state": [Verdict.ORPHANED],
+        "a gap before": [AuditVerdict.LOST],
+        "a stranger's": [AuditVerdict.EVENTLESS],
+        "a stranger's in no state": [AuditVerdict.ORPHANED],
     }
 
 
@@ -194,14 +194,14 @@ JUDGED = "protocol string, queue string, job_id string, name string, verdict str
 )
 def test_the_exit_code_says_the_worst(spark, verdicts, seen, code, words):
     rows = [(*MAIL, str(number), "send", word, None) for number, word in enumerate(verdicts)]
-    more = [Finding(Verdict(word), *MAIL, None, None, "of some kind") for word in seen]
-    found = summed("bullmq", ["mail"], spark.createDataFrame(rows, JUDGED), more)
+    more = [AuditFinding(AuditVerdict(word), *MAIL, None, None, "of some kind") for word in seen]
+    found = summarize("bullmq", ["mail"], spark.createDataFrame(rows, JUDGED), more)
     assert found.exit_code == code
     assert found.sentence().startswith(words)
 
 
 def test_no_more_is_listed_than_was_asked_for_and_all_is_counted(spark):
     rows = [(*MAIL, str(number), "send", "lost", "last heard of as added") for number in range(30)]
-    found = summed("bullmq", ["mail"], spark.createDataFrame(rows, JUDGED), [], most=10)
+    found = summarize("bullmq", ["mail"], spark.createDataFrame(rows, JUDGED), [], limit=10)
     assert (found.counts, len(found.findings), found.omitted) == ({"lost": 30}, 10, 20)
     assert found.findings[0].sentence() == "lost: mail/0 last heard of as added"

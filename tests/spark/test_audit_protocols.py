@@ -6,9 +6,8 @@ from functools import partial
 from corral.core.job import Keep
 from corral.core.options import Capability
 from corral.core.outcome import Completed, Dead, Released, Retry
-from corral.spark.lake.audit.audit import Exit, audit_server, live_events
-from corral.spark.lake.audit.findings import Verdict
-from corral.spark.options import Where
+from corral.spark.lake.audit.audit import audit_server, live_events
+from corral.spark.lake.audit.findings import AuditExit, AuditVerdict
 from tests.spark.harness import SparkHarness
 
 RECORDS = {
@@ -21,12 +20,6 @@ END_EVENTS = {
     "streams": {"type": "done", "ts": "1", "step": "worker.finish", "data": "{{}}", "job_id": "{id}"},
     "bridgemq": {"event": "completed", "jobId": "{id}", "queue": "{queue}", "type": "work"},
 }
-
-
-def where(harness: SparkHarness, queue: str | None = None) -> Where:
-    return Where(
-        harness.url, harness.protocol.name, harness.protocol.default_namespace, queue or harness.queue
-    )
 
 
 def delete_record(harness: SparkHarness, job_id: str) -> None:
@@ -68,9 +61,9 @@ async def _remove(harness: SparkHarness, ids: list[str]) -> None:
 
 def test_a_protocol_that_is_right_has_lost_nothing(spark, harness: SparkHarness):
     ids = live_a_little(harness)
-    found = audit_server(spark, where(harness))
+    found = audit_server(spark, harness.address())
     assert found.findings == ()
-    assert (found.exit_code, found.jobs) == (Exit.NOTHING_LOST, len(ids))
+    assert (found.exit_code, found.jobs) == (AuditExit.NOTHING_LOST, len(ids))
     # two of the ended ones are the removed: one that had ended, one that had not
     assert found.counts == {"ended": 7, "alive": len(ids) - 7}
     assert found.sentence().startswith("nothing lost")
@@ -83,23 +76,23 @@ def test_what_is_wrong_is_named(spark, harness: SparkHarness):
     delete_record(harness, lost)
     done = [event.job_id for event in harness.read_events() if event.kind == "completed"]
     tell_another_end(harness, done[0])
-    found = audit_server(spark, where(harness))
-    by_verdict = {one.verdict: one for one in found.findings if one.verdict is not Verdict.ORPHANED}
+    found = audit_server(spark, harness.address())
+    by_verdict = {one.verdict: one for one in found.findings if one.verdict is not AuditVerdict.ORPHANED}
     assert {verdict: one.job_id for verdict, one in by_verdict.items()} == {
-        Verdict.LOST: lost,
-        Verdict.DOUBLED: done[0],
+        AuditVerdict.LOST: lost,
+        AuditVerdict.DOUBLED: done[0],
     }
     # its id is still listed, and nothing is behind it
-    assert [one.job_id for one in found.findings if one.verdict is Verdict.ORPHANED] == [lost]
-    assert found.exit_code == Exit.WRONG
+    assert [one.job_id for one in found.findings if one.verdict is AuditVerdict.ORPHANED] == [lost]
+    assert found.exit_code == AuditExit.WRONG
 
 
 def test_trimmed_events_make_it_unprovable(spark, bullmq: SparkHarness):
     bullmq.add(6)
     bullmq.work(most=3)
     gone = bullmq.trim(2)
-    found = audit_server(spark, where(bullmq))
-    assert found.exit_code == Exit.UNPROVABLE
+    found = audit_server(spark, bullmq.address())
+    assert found.exit_code == AuditExit.UNPROVABLE
     assert f"{gone} events were trimmed" in str(found.findings[0].detail)
     assert found.findings[0].job_id is None
 
@@ -108,8 +101,8 @@ def test_jobs_that_were_cleaned_away_are_unprovable_and_not_lost(spark, bullmq: 
     kept = bullmq.add(1, delay=3_600_000)
     swept = bullmq.add(3)
     assert sorted(bullmq.run(lambda: bullmq.operator.clean(0, 0, "wait"))) == sorted(swept)
-    found = audit_server(spark, where(bullmq))
-    assert found.exit_code == Exit.UNPROVABLE
+    found = audit_server(spark, bullmq.address())
+    assert found.exit_code == AuditExit.UNPROVABLE
     assert sorted(str(one.job_id) for one in found.findings) == sorted(swept)
     assert all("was cleaned since then" in str(one.detail) for one in found.findings)
     assert found.counts["alive"] == len(kept)
@@ -124,7 +117,7 @@ def test_removal_policies_are_right_and_places_are_looked_at(spark, bullmq: Spar
         client.lrem(f"bull:{bullmq.queue}:wait", 0, unlisted)
         client.set(f"bull:{bullmq.queue}:{twice}:lock", "left behind")
         client.rpush(f"bull:{bullmq.queue}:wait", "no-such-job")
-    found = audit_server(spark, where(bullmq))
+    found = audit_server(spark, bullmq.address())
     assert sorted((str(one.verdict), one.job_id) for one in found.findings) == [
         ("doubled", twice),
         ("leaked", twice),
@@ -133,7 +126,7 @@ def test_removal_policies_are_right_and_places_are_looked_at(spark, bullmq: Spar
     ]
     assert found.counts["ended"] == 4
     told = {one.verdict: one.detail for one in found.findings}
-    assert told[Verdict.DOUBLED] == "is listed in 'delayed' and 'wait' at once"
+    assert told[AuditVerdict.DOUBLED] == "is listed in 'delayed' and 'wait' at once"
 
 
 def test_a_counter_that_leaks_is_named_once_for_all_queues(spark, server):
@@ -142,8 +135,8 @@ def test_a_counter_that_leaks_is_named_once_for_all_queues(spark, server):
         harness.add(2, queue="other")
         with server.connect() as client:
             client.set("bridge:ratelimit:concurrent:work", 3)
-        found = audit_server(spark, where(harness, "*"))
-        assert [(one.verdict, one.job_id) for one in found.findings] == [(Verdict.LEAKED, "work")]
+        found = audit_server(spark, harness.address("*"))
+        assert [(one.verdict, one.job_id) for one in found.findings] == [(AuditVerdict.LEAKED, "work")]
         assert found.counts == {"alive": 4, "leaked": 1}
 
 
@@ -163,16 +156,16 @@ def test_a_queue_that_is_worked_meanwhile_is_right(spark, bullmq: SparkHarness):
     thread = threading.Thread(target=churn)
     thread.start()
     try:
-        found = audit_server(spark, where(bullmq))
+        found = audit_server(spark, bullmq.address())
     finally:
         stop.set()
         thread.join()
     assert found.findings == ()
-    assert found.exit_code == Exit.NOTHING_LOST
-    assert live_events(spark, where(bullmq)).where("event = 'completed'").count() > 0
+    assert found.exit_code == AuditExit.NOTHING_LOST
+    assert live_events(spark, bullmq.address()).where("event = 'completed'").count() > 0
 
 
 def test_an_empty_place_has_lost_nothing(spark, bullmq: SparkHarness):
-    found = audit_server(spark, where(bullmq, "no-*"))
-    assert (found.exit_code, found.jobs, found.findings) == (Exit.NOTHING_LOST, 0, ())
+    found = audit_server(spark, bullmq.address("no-*"))
+    assert (found.exit_code, found.jobs, found.findings) == (AuditExit.NOTHING_LOST, 0, ())
     assert found.sentence() == "nothing lost, for there is no job at all"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from corral.core.outcome import Dead
 from corral.spark.lake import silver
-from corral.spark.lake.backfill import Filled, backfill, synthetic
+from corral.spark.lake.backfill import BackfillResult, backfill, derived_events
 from corral.spark.lake.tables import Lake
 from tests.spark.harness import SparkHarness
-from tests.spark.lakes import run_lake, where
+from tests.spark.lakes import run_to_present
 
 START = datetime(2025, 1, 31, 12, 0, 0, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ def test_a_record_tells_begin_start_and_end(spark):
         ("bullmq", "mail", "2", "send", "active", *moments[:2], None, None, None, False),
         ("bullmq", "mail", "3", "send", "completed", *moments, None, None, True),
     ]
-    events = synthetic(spark.createDataFrame(rows, shape))
+    events = derived_events(spark.createDataFrame(rows, shape))
     assert sorted((row["job_id"], row["event"]) for row in events.collect()) == [
         ("1", "active"), ("1", "added"), ("1", "dead"), ("2", "active"), ("2", "added"), ("3", "added"),
     ]  # fmt: skip
@@ -40,15 +40,15 @@ def test_jobs_whose_events_are_gone_are_told_once_and_marked(spark, bullmq: Spar
     bullmq.work(outcome=lambda claim: Dead("boom"), most=4)
     bullmq.trim(1)
     bullmq.add(3)
-    assert backfill(spark, lake, where(bullmq)) == Filled(snapshot=9, whole=5, begun=1)
+    assert backfill(spark, lake, bullmq.address()) == BackfillResult(snapshot=9, whole=5, begun=1)
     found = {row["job_id"]: row for row in lake.jobs(spark).collect()}
     assert len(found) == 9 == lake.jobs(spark).count()
     assert sum(row["backfilled"] for row in found.values()) == 6
     assert sorted(row["outcome"] for row in found.values()) == ["alive"] * 5 + ["dead"] * 4
     assert all(row["added_at"] is not None for row in found.values())
     bullmq.work()
-    run_lake(spark, lake, bullmq)
+    run_to_present(spark, lake, bullmq)
     again = lake.jobs(spark).collect()
     assert sorted(row["outcome"] for row in again) == ["completed"] * 5 + ["dead"] * 4
-    assert backfill(spark, lake, where(bullmq)) == Filled(snapshot=9, whole=0, begun=0)
+    assert backfill(spark, lake, bullmq.address()) == BackfillResult(snapshot=9, whole=0, begun=0)
     assert lake.bronze(spark).where("data like '%backfilled%'").count() == 0, "bronze has real events only"

@@ -10,14 +10,16 @@ import pytest
 
 from corral.errors import InvalidOptions
 from corral.spark.lake import bronze
+from corral.spark.lake.backfill import backfill
 from corral.spark.lake.ingest import LakeFailed, prepare, source_name
 from corral.spark.lake.maintenance import compact, retain
 from corral.spark.lake.refresh import COVERS
+from corral.spark.lake.report.report import report_lake
 from corral.spark.lake.tables import BRONZE, JOBS, MINUTES, Lake
 from corral.spark.lake.versions import LakeBusy
 from corral.spark.schema import EVENTS, GAP
 from tests.spark.harness import SparkHarness
-from tests.spark.lakes import event_ids, filed, leftovers, plain_ids, run_lake, where
+from tests.spark.lakes import event_ids, filed, leftovers, plain_ids, run_to_present
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def arrow_ids(lake: Lake) -> list[str]:
 
 
 def commits(lake: Lake, harness: SparkHarness) -> Path:
-    return lake.checkpoint(source_name(where(harness))) / "commits"
+    return lake.checkpoint(source_name(harness.address())) / "commits"
 
 
 def forget_last_commit(lake: Lake, harness: SparkHarness) -> int:
@@ -59,9 +61,9 @@ def test_a_batch_that_is_replayed_is_filed_once_also_after_it_was_folded(
     filed(spark, lake, bullmq)
     assert plain_ids(spark, lake) == arrow_ids(lake) == event_ids(bullmq)
     # as if silver had seen them all: only such batches are folded
-    lake.generations(MINUTES).advance({COVERS: bronze.reached(lake)})
+    lake.versions(MINUTES).advance({COVERS: bronze.reached(lake)})
     opened = lake.bronze(spark)
-    assert compact(spark, lake, enough=3) == 5
+    assert compact(spark, lake, after=3) == 5
     assert bronze.batches(lake) == []
     assert plain_ids(spark, lake) == arrow_ids(lake) == event_ids(bullmq)
     assert opened.count() == len(event_ids(bullmq)), "who had begun to read goes on"
@@ -85,7 +87,7 @@ def test_bronze_has_the_columns_of_events_and_days(spark, bullmq: SparkHarness, 
 def test_a_lake_that_lost_its_checkpoint_goes_on_where_it_was(spark, bullmq: SparkHarness, lake: Lake):
     bullmq.add(20)
     filed(spark, lake, bullmq)
-    shutil.rmtree(lake.checkpoint(source_name(where(bullmq))))
+    shutil.rmtree(lake.checkpoint(source_name(bullmq.address())))
     bullmq.add(10)
     gone = bullmq.trim(11)
     filed(spark, lake, bullmq)
@@ -102,7 +104,7 @@ def test_a_checkpoint_that_is_older_than_the_lake_is_refused(
 ):
     bullmq.add(2)
     filed(spark, lake, bullmq)
-    checkpoint = lake.checkpoint(source_name(where(bullmq)))
+    checkpoint = lake.checkpoint(source_name(bullmq.address()))
     shutil.copytree(checkpoint, tmp_path / "kept")
     bullmq.add(2)
     filed(spark, lake, bullmq)
@@ -134,7 +136,7 @@ def test_days_that_are_old_leave_and_a_replay_does_not_bring_them_back(
 
 def test_a_batch_that_was_broken_off_leaves_nothing_behind(spark, bullmq: SparkHarness, lake: Lake):
     bullmq.add(2)
-    prepare(lake, [where(bullmq)])
+    prepare(lake, [bullmq.address()])
     half = lake.work / "batch-half" / "date=2025-01-31"
     half.mkdir(parents=True)
     (half / "part.parquet").write_bytes(b"half a file")
@@ -144,7 +146,7 @@ def test_a_batch_that_was_broken_off_leaves_nothing_behind(spark, bullmq: SparkH
 
 
 def test_a_generation_whose_maker_died_is_made_again(lake: Lake):
-    table = lake.generations(JOBS)
+    table = lake.versions(JOBS)
     first = table.advance({"covers": {}})
     abandoned = first.parent / "00000001"
     abandoned.mkdir()
@@ -155,18 +157,18 @@ def test_a_generation_whose_maker_died_is_made_again(lake: Lake):
 
 
 def test_old_generations_go_when_nobody_can_be_reading_them(lake: Lake):
-    table = lake.generations(JOBS)
+    table = lake.versions(JOBS)
     for _ in range(3):
         table.advance({})
     folders = table.current().parent
     assert len(list(folders.iterdir())) == 3
-    table.forget(grace_s=0)
+    table.expire(grace_s=0)
     assert [folder.name for folder in folders.iterdir()] == ["00000002"]
 
 
 def test_two_runs_at_once_are_refused(spark, bullmq: SparkHarness, lake: Lake):
-    with lake.alone(), pytest.raises(LakeBusy, match="another process works on the lake"):
-        run_lake(spark, lake, bullmq)
+    with lake.exclusive(), pytest.raises(LakeBusy, match="another process works on the lake"):
+        run_to_present(spark, lake, bullmq)
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/lake", "  "])
@@ -179,11 +181,27 @@ def test_a_folder_with_other_things_in_it_is_no_lake(bullmq: SparkHarness, lake:
     lake.root.mkdir()
     (lake.root / "photos").mkdir()
     with pytest.raises(InvalidOptions, match="is no lake"):
-        prepare(lake, [where(bullmq)])
+        prepare(lake, [bullmq.address()])
     assert not lake.exists
+
+
+def test_a_lake_with_the_columns_of_an_earlier_layout_is_refused_and_left_alone(
+    spark, bullmq: SparkHarness, lake: Lake
+):
+    """A lake as it was written while the column `protocol` was called `room`."""
+    old = spark.createDataFrame([("bullmq", "mail", "1-0")], "room string, queue string, event_id string")
+    old.write.parquet(f"{lake.path}/_store/bronze/00000000")
+    (lake.root / "bronze").symlink_to("_store/bronze/00000000")
+    lake.settings_file.write_text(json.dumps({"layout": 1, "sources": {}}))
+    before = sorted(lake.root.rglob("*"))
+    for use in (lambda: run_to_present(spark, lake, bullmq), lambda: backfill(spark, lake, bullmq.address()),
+                lambda: lake.bronze(spark), lambda: report_lake(spark, lake)):  # fmt: skip
+        with pytest.raises(InvalidOptions, match=r"column 'room' in place of 'protocol'; make a new one"):
+            use()
+    assert sorted(lake.root.rglob("*")) == before
 
 
 def test_an_empty_lake_has_empty_tables(spark, lake: Lake):
     assert lake.bronze(spark).count() == 0
     assert lake.jobs(spark).select("outcome", "backfilled", "date").count() == 0
-    assert lake.generations(BRONZE).current() is None
+    assert lake.versions(BRONZE).current() is None

@@ -11,7 +11,7 @@ from corral.errors import InvalidOptions
 from corral.protocols import protocol_named
 from corral.protocols.binding import Binding
 from corral.spark.lake.audit.comparison import Comparison, Figure, Side, compare, compare_servers, differs
-from corral.spark.options import Where
+from corral.spark.options import QueueAddress
 from corral.spark.schema import EVENTS, JOBS
 from corral.store.client import Store
 from corral.worker.worker import wall_clock
@@ -70,7 +70,7 @@ def test_every_difference_is_listed(side):
     assert told["job 2", "presence"] == ("there", None)
     assert ("job 1", "record's priority") not in told
     assert (found.exit_code, found.shared, found.omitted) == (1, 1, 0)
-    few = compare(side("one", [FINE, RETRIED], good), side("two", [BROKEN], bad), most=3)
+    few = compare(side("one", [FINE, RETRIED], good), side("two", [BROKEN], bad), limit=3)
     assert (len(few.differences), few.total, few.omitted) == (3, found.total, found.total - 3)
 
 
@@ -113,8 +113,8 @@ def test_a_shadow_under_another_prefix_is_held_against_its_original(spark, serve
     asyncio.run(live("shadow", True))
     found: Comparison = compare_servers(
         spark,
-        Where(server.url, "bullmq", "bull", "mail"),
-        Where(server.url, "bullmq", "shadow", "mail"),
+        QueueAddress(server.url, "bullmq", "bull", "mail"),
+        QueueAddress(server.url, "bullmq", "shadow", "mail"),
         tolerance=10.0,
     )
     assert (found.a, found.b, found.shared) == ("bull:mail", "shadow:mail", 6)

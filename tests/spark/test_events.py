@@ -12,20 +12,14 @@ from pyspark.sql import functions as sf
 
 from corral.core.outcome import Dead
 from corral.core.pages import EventPage
-from corral.spark.client import Visit
-from corral.spark.events import FIRST_PAGE, MOST_ENTRIES, PAGE_BYTES, pages, read_stretch
-from corral.spark.offsets import Position, stretch
-from corral.spark.options import Reading, Where
+from corral.spark.client import QueueClient
+from corral.spark.events import FIRST_PAGE, MAX_ENTRIES, PAGE_BYTES, pages, read_range
+from corral.spark.offsets import Position, offset_range
+from corral.spark.options import EventReadOptions
 from corral.spark.planner import Planner
 from corral.spark.schema import EVENTS, GAP
 from tests.spark.conftest import ONE_PROTOCOL_QUICKLY
 from tests.spark.harness import SparkHarness, drain, ids
-
-
-def where(harness: SparkHarness, queue: str | None = None) -> Where:
-    return Where(
-        harness.url, harness.protocol.name, harness.protocol.default_namespace, queue or harness.queue
-    )
 
 
 def test_every_event_of_a_protocol_is_a_row_of_the_same_words(spark, harness: SparkHarness):
@@ -202,9 +196,9 @@ def test_trimmed_events_are_counted_exactly_by_a_query_that_goes_on(
 
 def test_a_gap_between_two_pages_of_one_task_is_seen(bullmq: SparkHarness):
     bullmq.add(2000)
-    with Planner(where(bullmq), Reading()) as planner:
-        [whole] = planner.stretches(planner.initial(), planner.present())
-    batches = read_stretch(where(bullmq), Reading(fail_on_data_loss=False), whole)
+    with Planner(bullmq.address(), EventReadOptions()) as planner:
+        [whole] = planner.ranges(planner.initial(), planner.present())
+    batches = read_range(bullmq.address(), EventReadOptions(fail_on_data_loss=False), whole)
     first = next(batches)
     assert first.num_rows == FIRST_PAGE
     bullmq.trim(500)
@@ -215,15 +209,15 @@ def test_a_gap_between_two_pages_of_one_task_is_seen(bullmq: SparkHarness):
 
 def test_a_gap_is_counted_once_however_a_stretch_is_split(bullmq: SparkHarness):
     bullmq.add(1000)
-    reading = Reading(fail_on_data_loss=False, min_partitions=7)
-    with Planner(where(bullmq), reading) as planner:
+    reading = EventReadOptions(fail_on_data_loss=False, min_partitions=7)
+    with Planner(bullmq.address(), reading) as planner:
         start, end = planner.initial(), planner.present()
-        pieces = planner.stretches(start, end)
+        pieces = planner.ranges(start, end)
         bullmq.trim(1001)
-        late = planner.stretches(start, end)
+        late = planner.ranges(start, end)
     assert len(pieces) == 7
     for planned in (pieces, late):
-        rows = [row for piece in planned for batch in read_stretch(where(bullmq), reading, piece)
+        rows = [row for piece in planned for batch in read_range(bullmq.address(), reading, piece)
                 for row in batch.to_pylist()]  # fmt: skip
         missing = sum(json.loads(row["data"])["missing"] for row in rows if row["event"] == GAP)
         assert missing == 999
@@ -232,17 +226,17 @@ def test_a_gap_is_counted_once_however_a_stretch_is_split(bullmq: SparkHarness):
 
 def test_a_log_that_was_begun_anew_is_read_whole_and_named(bullmq: SparkHarness):
     bullmq.add(10)
-    with Planner(where(bullmq), Reading()) as planner:
+    with Planner(bullmq.address(), EventReadOptions()) as planner:
         [(queue, old)] = planner.present().items()
     with bullmq.server.connect() as client:
         client.delete(bullmq.events_key())
     bullmq.add(3)
-    with Planner(where(bullmq), Reading()) as planner:
+    with Planner(bullmq.address(), EventReadOptions()) as planner:
         [new] = planner.next({queue: old}, None).values()
     assert new.added == 6
-    found = stretch(queue, old, new)
+    found = offset_range(queue, old, new)
     assert found is not None
-    rows = [row for batch in read_stretch(where(bullmq), Reading(fail_on_data_loss=False), found)
+    rows = [row for batch in read_range(bullmq.address(), EventReadOptions(fail_on_data_loss=False), found)
             for row in batch.to_pylist()]  # fmt: skip
     assert len(rows) == 7
     assert json.loads(rows[-1]["data"])["why"] == "recreated"
@@ -250,7 +244,7 @@ def test_a_log_that_was_begun_anew_is_read_whole_and_named(bullmq: SparkHarness)
 
 def test_a_stream_that_lost_its_key_stays_where_it_was(bullmq: SparkHarness):
     bullmq.add(3)
-    with Planner(where(bullmq), Reading()) as planner:
+    with Planner(bullmq.address(), EventReadOptions()) as planner:
         start = planner.present()
         with bullmq.server.connect() as client:
             client.flushall()
@@ -258,10 +252,10 @@ def test_a_stream_that_lost_its_key_stays_where_it_was(bullmq: SparkHarness):
 
 
 def pages_of(harness: SparkHarness) -> list[EventPage]:
-    with Planner(where(harness), Reading()) as planner:
-        [whole] = planner.stretches(planner.initial(), planner.present())
-    with Visit(where(harness), retry_s=1) as visit:
-        return [page for _, page in pages(visit, whole)]
+    with Planner(harness.address(), EventReadOptions()) as planner:
+        [whole] = planner.ranges(planner.initial(), planner.present())
+    with QueueClient(harness.address(), retry_s=1) as client:
+        return [page for _, page in pages(client, whole)]
 
 
 def write_progress(harness: SparkHarness, count: int, size: int) -> None:
@@ -285,24 +279,24 @@ def test_pages_of_large_events_have_about_eight_megabytes(bullmq: SparkHarness):
 
 def test_pages_of_small_events_grow_to_what_the_server_answers_quickly(bullmq: SparkHarness):
     write_progress(bullmq, 14_000, 10)
-    left = 14_000 - FIRST_PAGE - MOST_ENTRIES
-    assert [page.seen for page in pages_of(bullmq)] == [FIRST_PAGE, MOST_ENTRIES, left]
+    left = 14_000 - FIRST_PAGE - MAX_ENTRIES
+    assert [page.seen for page in pages_of(bullmq)] == [FIRST_PAGE, MAX_ENTRIES, left]
 
 
 def test_an_id_between_two_events_has_the_number_of_the_one_before(bullmq: SparkHarness):
     bullmq.add(10)
     told = bullmq.read_events()
-    reading = Reading(starting={bullmq.queue: told[4].id})
-    with Planner(where(bullmq), reading) as planner:
+    reading = EventReadOptions(starting={bullmq.queue: told[4].id})
+    with Planner(bullmq.address(), reading) as planner:
         assert planner.initial() == {bullmq.queue: Position(told[4].id, 5)}
 
 
 def test_a_server_that_is_away_for_a_moment_is_waited_for(bullmq: SparkHarness):
     bullmq.add(5)
-    with Planner(where(bullmq), Reading()) as planner:
-        [whole] = planner.stretches(planner.initial(), planner.present())
+    with Planner(bullmq.address(), EventReadOptions()) as planner:
+        [whole] = planner.ranges(planner.initial(), planner.present())
         with bullmq.server.connect() as client:
             client.execute_command("CLIENT", "KILL", "TYPE", "normal")
         assert planner.present() == planner.next({}, None)
-    [batch] = read_stretch(where(bullmq), Reading(), whole)
+    [batch] = read_range(bullmq.address(), EventReadOptions(), whole)
     assert batch.num_rows == 10

@@ -12,14 +12,10 @@ from pyspark.sql.datasource import EqualTo, In
 from corral.core.bulk import Wanted
 from corral.core.job import JobState
 from corral.core.outcome import Completed, Dead, Released
-from corral.spark.jobs import JobPartition, JobReader, narrow, read_share
-from corral.spark.options import Where
+from corral.spark.jobs import JobPartition, JobReader, narrow, read_partition
+from corral.spark.options import JobReadOptions
 from corral.spark.schema import JOBS
 from tests.spark.harness import SparkHarness, drain
-
-
-def where(harness: SparkHarness) -> Where:
-    return Where(harness.url, harness.protocol.name, harness.protocol.default_namespace, harness.queue)
 
 
 def test_every_job_is_a_row_in_its_state(spark, harness: SparkHarness):
@@ -74,7 +70,7 @@ def test_filters_on_one_column_meet():
 def test_a_filter_is_answered_by_the_server(bullmq: SparkHarness):
     bullmq.add(10)
     bullmq.work(most=4)
-    reader = JobReader(where(bullmq), 1, 5.0)
+    reader = JobReader(bullmq.address(), JobReadOptions(1, 5.0))
     assert list(reader.pushFilters([EqualTo(("state",), "completed")])) == []
     rows = [row for batch in reader.read(JobPartition(bullmq.queue, 0, 1)) for row in batch.to_pylist()]
     assert len(rows) == 4
@@ -85,7 +81,9 @@ def test_shares_are_disjoint_and_complete(bullmq: SparkHarness):
     seen = [
         row["job_id"]
         for index in range(3)
-        for batch in read_share(where(bullmq), 5.0, JobPartition(bullmq.queue, index, 3), Wanted())
+        for batch in read_partition(
+            bullmq.address(), JobReadOptions(), JobPartition(bullmq.queue, index, 3), Wanted()
+        )
         for row in batch.to_pylist()
     ]
     assert sorted(seen) == sorted(ids)

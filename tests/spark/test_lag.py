@@ -5,7 +5,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from corral.spark.lag import NAME, lag_of, watch
+from corral.spark.lag import METRIC, lag_of, watch
 from tests.spark.harness import SparkHarness
 from tests.support.polling import eventually
 
@@ -16,7 +16,7 @@ def lag(registry: CollectorRegistry) -> dict[str, float]:
         sample.labels["queue"]: sample.value
         for metric in registry.collect()
         for sample in metric.samples
-        if sample.name == NAME
+        if sample.name == METRIC
     }
 
 

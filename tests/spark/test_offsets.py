@@ -6,8 +6,7 @@ from corral.core.event import Extent
 from corral.core.pages import Marks
 from corral.errors import InvalidOptions
 from corral.spark import offsets
-from corral.spark.gaps import Watch, WhyGone
-from corral.spark.offsets import BEGINNING, Position, Stretch
+from corral.spark.offsets import BEGINNING, GapCause, GapDetector, OffsetRange, Position
 
 
 def extent(first: str | None, last: str | None, length: int, added: int | None) -> Extent:
@@ -33,17 +32,17 @@ def test_what_is_no_event_id_is_refused_by_name(wrong: str):
 
 
 def test_a_new_queue_is_read_from_its_very_beginning():
-    assert offsets.stretch("q", None, Position("5-0", 9)) == Stretch("q", BEGINNING, "5-0", 0, 9)
+    assert offsets.offset_range("q", None, Position("5-0", 9)) == OffsetRange("q", BEGINNING, "5-0", 0, 9)
 
 
 def test_nothing_lies_between_equal_positions():
-    assert offsets.stretch("q", Position("5-0", 9), Position("5-0", 9)) is None
+    assert offsets.offset_range("q", Position("5-0", 9), Position("5-0", 9)) is None
 
 
 @pytest.mark.parametrize("end", [Position("9-0", 3), Position("2-0", 90)])
 def test_a_log_that_begins_anew_is_read_whole(end: Position):
-    found = offsets.stretch("q", Position("5-0", 9), end)
-    assert found == Stretch("q", BEGINNING, end.id, 0, end.added, True)
+    found = offsets.offset_range("q", Position("5-0", 9), end)
+    assert found == OffsetRange("q", BEGINNING, end.id, 0, end.added, True)
 
 
 def test_the_earliest_position_misses_nothing_that_was_trimmed_before():
@@ -61,12 +60,12 @@ def test_shares_never_exceed_the_limit_and_leave_no_queue_out_for_ever():
 
 def test_marks_behind_a_trimmed_beginning_are_numbered_from_what_was_trimmed():
     marks = Marks(20, [(10, "30-0"), (20, "40-0")], "40-0", True, extent("21-0", "40-0", 20, 40))
-    assert offsets.numbered(marks, Position("5-0", 5)) == [Position("30-0", 30), Position("40-0", 40)]
-    assert offsets.numbered(marks, Position("20-0", 20)) == [Position("30-0", 30), Position("40-0", 40)]
+    assert offsets.mark_positions(marks, Position("5-0", 5)) == [Position("30-0", 30), Position("40-0", 40)]
+    assert offsets.mark_positions(marks, Position("20-0", 20)) == [Position("30-0", 30), Position("40-0", 40)]
 
 
 def test_pieces_of_a_stretch_meet_at_their_points():
-    whole = Stretch("q", "1-0", "9-0", 1, 9, True)
+    whole = OffsetRange("q", "1-0", "9-0", 1, 9, True)
     pieces = offsets.split(whole, [Position("3-0", 3), Position("6-0", 6), Position("9-0", 9)])
     ends = [(piece.after, piece.until) for piece in pieces]
     assert ends == [("1-0", "3-0"), ("3-0", "6-0"), ("6-0", "9-0")]
@@ -78,87 +77,87 @@ def test_pieces_of_a_stretch_meet_at_their_points():
 
 
 def test_a_stretch_that_is_read_whole_has_no_gap():
-    watch = Watch(Stretch("q", "10-0", "20-0", 10, 20))
-    assert watch.look("10-0", extent("1-0", "30-0", 30, 30)) is None
-    watch.count(10)
-    assert watch.verdict() is None
+    detector = GapDetector(OffsetRange("q", "10-0", "20-0", 10, 20))
+    assert detector.check_page("10-0", extent("1-0", "30-0", 30, 30)) is None
+    detector.count(10)
+    assert detector.total() is None
 
 
 def test_the_last_event_read_may_be_trimmed_and_nothing_is_missing():
-    watch = Watch(Stretch("q", "10-0", "20-0", 10, 20))
-    assert watch.look("10-0", extent("11-0", "30-0", 20, 30)) is None
-    watch.count(10)
-    assert watch.verdict() is None
+    detector = GapDetector(OffsetRange("q", "10-0", "20-0", 10, 20))
+    assert detector.check_page("10-0", extent("11-0", "30-0", 20, 30)) is None
+    detector.count(10)
+    assert detector.total() is None
 
 
 def test_what_was_trimmed_before_the_first_page_is_counted():
-    watch = Watch(Stretch("q", "10-0", "20-0", 10, 20))
-    gap = watch.look("10-0", extent("15-0", "30-0", 16, 30))
+    detector = GapDetector(OffsetRange("q", "10-0", "20-0", 10, 20))
+    gap = detector.check_page("10-0", extent("15-0", "30-0", 16, 30))
     assert gap is not None
-    assert (gap.why, gap.missing, gap.before) == (WhyGone.TRIMMED, 4, "15-0")
-    watch.count(6)
-    verdict = watch.verdict()
+    assert (gap.why, gap.missing, gap.before) == (GapCause.TRIMMED, 4, "15-0")
+    detector.count(6)
+    verdict = detector.total()
     assert verdict is not None
     assert (verdict.missing, verdict.after, verdict.before) == (4, "10-0", "15-0")
 
 
 def test_what_is_trimmed_between_pages_is_counted_too():
-    watch = Watch(Stretch("q", "10-0", "20-0", 10, 20))
-    assert watch.look("10-0", extent("1-0", "30-0", 30, 30)) is None
-    watch.count(3)
-    gap = watch.look("13-0", extent("18-0", "30-0", 13, 30))
+    detector = GapDetector(OffsetRange("q", "10-0", "20-0", 10, 20))
+    assert detector.check_page("10-0", extent("1-0", "30-0", 30, 30)) is None
+    detector.count(3)
+    gap = detector.check_page("13-0", extent("18-0", "30-0", 13, 30))
     assert gap is not None
     assert gap.missing == 4
-    watch.count(3)
-    verdict = watch.verdict()
+    detector.count(3)
+    verdict = detector.total()
     assert verdict is not None
     assert verdict.missing == 4
     assert "4 events were trimmed" in verdict.sentence()
 
 
 def test_a_stretch_that_is_gone_altogether_is_counted_to_its_own_end_only():
-    watch = Watch(Stretch("q", "10-0", "20-0", 10, 20))
-    gap = watch.look("10-0", extent("29-0", "30-0", 2, 30))
+    detector = GapDetector(OffsetRange("q", "10-0", "20-0", 10, 20))
+    gap = detector.check_page("10-0", extent("29-0", "30-0", 2, 30))
     assert gap is not None
     assert gap.missing == 10
-    verdict = watch.verdict()
+    verdict = detector.total()
     assert verdict is not None
     assert verdict.missing == 10
 
 
 def test_a_log_that_vanished_while_it_was_read_says_how_much_went_with_it():
-    watch = Watch(Stretch("q", "10-0", "20-0", 10, 20))
-    watch.look("10-0", extent("1-0", "30-0", 30, 30))
-    watch.count(5)
-    gap = watch.look("15-0", extent(None, None, 0, 0))
+    detector = GapDetector(OffsetRange("q", "10-0", "20-0", 10, 20))
+    detector.check_page("10-0", extent("1-0", "30-0", 30, 30))
+    detector.count(5)
+    gap = detector.check_page("15-0", extent(None, None, 0, 0))
     assert gap is not None
-    assert gap.why is WhyGone.RECREATED
-    verdict = watch.verdict()
+    assert gap.why is GapCause.RECREATED
+    verdict = detector.total()
     assert verdict is not None
-    assert (verdict.why, verdict.missing) == (WhyGone.RECREATED, 5)
+    assert (verdict.why, verdict.missing) == (GapCause.RECREATED, 5)
 
 
 def test_a_log_that_was_begun_anew_is_named_so():
-    verdict = Watch(Stretch("q", BEGINNING, "3-0", 0, 3, True)).verdict()
+    verdict = GapDetector(OffsetRange("q", BEGINNING, "3-0", 0, 3, True)).total()
     assert verdict is not None
-    assert (verdict.why, verdict.missing) == (WhyGone.RECREATED, None)
+    assert (verdict.why, verdict.missing) == (GapCause.RECREATED, None)
 
 
 def test_more_events_than_numbers_mean_a_log_begun_anew():
-    watch = Watch(Stretch("q", "10-0", "99-0", 10, 20))
-    watch.look("10-0", extent("50-0", "99-0", 20, 20))
-    watch.count(20)
-    verdict = watch.verdict()
+    detector = GapDetector(OffsetRange("q", "10-0", "99-0", 10, 20))
+    detector.check_page("10-0", extent("50-0", "99-0", 20, 20))
+    detector.count(20)
+    verdict = detector.total()
     assert verdict is not None
-    assert (verdict.why, verdict.missing) == (WhyGone.RECREATED, None)
+    assert (verdict.why, verdict.missing) == (GapCause.RECREATED, None)
 
 
 def test_a_server_that_does_not_count_leaves_the_size_unknown():
-    watch = Watch(Stretch("q", "10-0", "20-0", None, None))
-    gap = watch.look("10-0", extent("15-0", "30-0", 16, None))
+    detector = GapDetector(OffsetRange("q", "10-0", "20-0", None, None))
+    gap = detector.check_page("10-0", extent("15-0", "30-0", 16, None))
     assert gap is not None
-    assert gap.why is WhyGone.UNKNOWN
-    watch.count(6)
-    verdict = watch.verdict()
+    assert gap.why is GapCause.UNKNOWN
+    detector.count(6)
+    verdict = detector.total()
     assert verdict is not None
-    assert (verdict.why, verdict.missing) == (WhyGone.UNKNOWN, None)
+    assert (verdict.why, verdict.missing) == (GapCause.UNKNOWN, None)

@@ -11,7 +11,7 @@ import pytest
 from corral.errors import InvalidOptions
 from corral.spark.lake import gold, silver
 from corral.spark.lake.report.page import page, write_page
-from corral.spark.lake.report.report import Report, report
+from corral.spark.lake.report.report import LakeReport, report
 from corral.spark.schema import EVENTS
 from tests.spark.test_silver import ALL, START, story
 
@@ -48,7 +48,7 @@ def tables(spark):
 
 
 @pytest.fixture(scope="module")
-def whole(tables) -> Report:
+def whole(tables) -> LakeReport:
     return report(*tables)
 
 

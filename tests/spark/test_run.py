@@ -10,10 +10,10 @@ from corral.core.outcome import Dead
 from corral.errors import InvalidOptions
 from corral.protocols import PROTOCOLS
 from corral.spark.lake import gold, refresh, silver
-from corral.spark.lake.run import RunOptions, run
+from corral.spark.lake.run import RunOptions, run_lake
 from corral.spark.lake.tables import BRONZE, Lake
 from tests.spark.harness import SparkHarness
-from tests.spark.lakes import event_ids, leftovers, plain_ids, run_lake, where
+from tests.spark.lakes import event_ids, leftovers, plain_ids, run_to_present
 from tests.support.polling import eventually
 from tests.support.servers import Server
 
@@ -46,7 +46,7 @@ def test_a_run_files_every_event_of_every_protocol_once_and_tells_of_every_job(
             harness.work(outcome=lambda claim: Dead("boom"), most=5)
             harness.work()
         told = sorted(event_id for harness in harnesses for event_id in event_ids(harness))
-        ran = run(spark, lake, [where(harness) for harness in harnesses])
+        ran = run_lake(spark, lake, [harness.address() for harness in harnesses])
     assert plain_ids(spark, lake) == told
     assert (ran.events, ran.missing, ran.unknown_gaps) == (len(told), 0, 0)
     counted = lake.jobs(spark).groupBy("protocol", "outcome").count().collect()
@@ -62,11 +62,11 @@ def test_a_run_files_every_event_of_every_protocol_once_and_tells_of_every_job(
 def test_a_second_run_adds_what_is_new_and_tells_jobs_anew(spark, bullmq: SparkHarness, lake: Lake):
     bullmq.add(10)
     bullmq.work(most=4)
-    run_lake(spark, lake, bullmq)
+    run_to_present(spark, lake, bullmq)
     assert lake.jobs(spark).where("outcome = 'alive'").count() == 6
     bullmq.add(3)
     bullmq.work(outcome=lambda claim: Dead("boom"))
-    ran = run_lake(spark, lake, bullmq, format="orc")
+    ran = run_to_present(spark, lake, bullmq, format="orc")
     assert plain_ids(spark, lake) == event_ids(bullmq)
     assert 0 < ran.events < len(event_ids(bullmq))
     assert lake.jobs(spark).where("outcome = 'alive'").count() == 0
@@ -80,16 +80,16 @@ def test_a_format_without_its_jars_is_refused_before_anything_is_read(
 ):
     bullmq.add(1)
     with pytest.raises(InvalidOptions, match=r"cannot write the format 'delta'.*give it the format's jars"):
-        run_lake(spark, lake, bullmq, format="delta")
-    assert lake.generations(BRONZE).current() is None
+        run_to_present(spark, lake, bullmq, format="delta")
+    assert lake.versions(BRONZE).current() is None
 
 
 def test_a_continuous_run_goes_on_until_it_is_told_to_stop(spark, bullmq: SparkHarness, lake: Lake):
     bullmq.add(4)
     stop = Event()
-    options = RunOptions(is_continuous=True, every_s=0.2, refresh_s=0.5, fold_after=2)
+    options = RunOptions(is_continuous=True, every_s=0.2, refresh_s=0.5, compact_after=2)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run, spark, lake, [where(bullmq)], options, should_stop=stop.is_set)
+        running = pool.submit(run_lake, spark, lake, [bullmq.address()], options, should_stop=stop.is_set)
         try:
             for jobs in (7, 10):
                 bullmq.add(3)
@@ -98,7 +98,7 @@ def test_a_continuous_run_goes_on_until_it_is_told_to_stop(spark, bullmq: SparkH
             stop.set()
         ran = running.result()
     assert plain_ids(spark, lake) == event_ids(bullmq)
-    assert ran.folded >= 2
+    assert ran.compacted >= 2
     assert ran.events == 20
     expect_as_from_scratch(spark, lake)
     assert leftovers(lake) == []
@@ -109,12 +109,12 @@ def test_a_refresh_that_was_broken_off_is_finished_by_the_next(
     spark, bullmq: SparkHarness, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ):
     bullmq.add(3)
-    run_lake(spark, lake, bullmq)
+    run_to_present(spark, lake, bullmq)
     bullmq.work(most=2)
     with monkeypatch.context() as patched:
-        patched.setattr(refresh, "_renew_minutes", lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(refresh, "_refresh_minutes", lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            run_lake(spark, lake, bullmq)
+            run_to_present(spark, lake, bullmq)
     assert lake.minutes(spark).agg({"completed": "sum"}).collect()[0][0] == 0
-    run_lake(spark, lake, bullmq)
+    run_to_present(spark, lake, bullmq)
     expect_as_from_scratch(spark, lake)

@@ -48,7 +48,7 @@ ALL = (PLAIN, RETRIED, STALLED, RUNNING, RELEASED, TWICE, REVIVED, UNHEARD)
 def test_attempts_say_when_and_how(frame):
     rows = silver.attempts(frame(*ALL)).collect()
     told = {
-        (row["job_id"], row["life"], row["attempt"]): (row["outcome"], row["waited_ms"], row["ran_ms"])
+        (row["job_id"], row["generation"], row["attempt"]): (row["outcome"], row["waited_ms"], row["ran_ms"])
         for row in rows
     }
     assert told == {
@@ -73,7 +73,7 @@ def test_attempts_say_when_and_how(frame):
 def test_jobs_say_how_each_life_went(frame):
     rows = silver.jobs(frame(*ALL)).collect()
     told = {
-        (row["job_id"], row["life"]): (row["outcome"], row["retries"], row["stalls"], row["ends"])
+        (row["job_id"], row["generation"]): (row["outcome"], row["retries"], row["stalls"], row["ends"])
         for row in rows
     }
     assert told == {

@@ -10,10 +10,9 @@ import pytest
 import typer
 
 from corral.cli.root import root
-from corral.spark import options
-from corral.spark.lake.audit.audit import Exit
-from corral.spark.lake.audit.findings import Verdict
-from corral.spark.lake.tables import HISTORY, Lake
+from corral.spark.lake.audit.findings import AuditExit, AuditVerdict
+from corral.spark.lake.tables import BRONZE_SCHEMA, Lake
+from corral.spark.options import EventReadOptions, JobReadOptions, WriteOptions, option_names
 from corral.spark.schema import EVENTS, JOBS
 from tests.docs.pages import HOME, Page, Terminal, Typed
 from tests.docs.pages import _compare as compare
@@ -24,7 +23,8 @@ NAMED = set(re.findall(r"`([^`\n]+)`", REFERENCE))
 
 
 def test_every_option_is_on_the_page():
-    known = {*options._COMMON, *options._READING, *options._WRITING, "numPartitions"}
+    kinds = (EventReadOptions, JobReadOptions, WriteOptions)
+    known = {name for kind in kinds for name in option_names(kind)}
     assert known - NAMED == set()
 
 
@@ -35,12 +35,12 @@ def test_every_column_is_on_the_page(spark, tmp_path: Path):
     for name, read in tables.items():
         [row] = re.findall(rf"^\| `{name}` \| .* \| `(.*)` \|$", REFERENCE, re.MULTILINE)
         assert row.split() == read(spark).columns, name
-    assert HISTORY.fieldNames() == [*EVENTS.fieldNames(), "date"]
+    assert BRONZE_SCHEMA.fieldNames() == [*EVENTS.fieldNames(), "date"]
 
 
 def test_every_verdict_exit_code_and_option_of_the_lake_is_on_the_page():
-    assert {str(verdict) for verdict in Verdict} - NAMED == set()
-    assert f"| command | {Exit.NOTHING_LOST} | {Exit.WRONG} | {Exit.UNPROVABLE} |" in REFERENCE
+    assert {str(verdict) for verdict in AuditVerdict} - NAMED == set()
+    assert f"| command | {AuditExit.NOTHING_LOST} | {AuditExit.WRONG} | {AuditExit.UNPROVABLE} |" in REFERENCE
     lake = typer.main.get_command(root).commands["lake"]  # type: ignore[attr-defined]
     for name, command in lake.commands.items():
         assert f"corral lake {name}" in REFERENCE

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from corral.cli import sparks
-from corral.cli.lake import ConfOption, MasterOption, QueueOption, places_of
+from corral.cli.lake import ConfOption, MasterOption, QueueOption, addresses_of
 from corral.cli.screen import Screen
 from corral.cli.session import Here, at_server
 from corral.errors import InvalidOptions
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from corral.spark.lake.audit.audit import Audit
     from corral.spark.lake.audit.comparison import Comparison
     from corral.spark.lake.tables import Lake
-    from corral.spark.options import Where
+    from corral.spark.options import QueueAddress
 
 
 @at_server
@@ -38,8 +38,8 @@ async def audit(
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only jobs added since, such as 2025-01-31T12:00Z.")
     ] = None,
-    strangers: Annotated[
-        bool, typer.Option("--strangers", help="Clients that write no events add and work jobs here too.")
+    foreign_clients: Annotated[
+        bool, typer.Option("--foreign-clients", help="Clients that write no events use these queues too.")
     ] = False,
     most: Annotated[int, typer.Option(min=1, help="Findings that are listed.")] = 100,
     master: MasterOption = None,
@@ -49,22 +49,22 @@ async def audit(
     sparks.check_packages()
     folder = None if lake is None else existing_lake(lake)
     moment = moment_of("--since", since)
-    places = await places_of(here, queue)
+    addresses = await addresses_of(here, queue)
 
     def work() -> int:
         log = None if folder is None else folder.root / "_spark.log"
         with sparks.started(master, sparks.settings(conf or []), log) as spark:
             if compare is not None:
-                return _say_comparison(here.screen, _compared(spark, folder, places, compare, most))
-            options = {"since": moment, "has_strangers": strangers, "most": most}
-            audits = [_audited(here.screen, spark, folder, where, options) for where in places]
+                return _say_comparison(here.screen, _compared(spark, folder, addresses, compare, most))
+            options = {"since": moment, "has_foreign_clients": foreign_clients, "limit": most}
+            audits = [_audited(here.screen, spark, folder, address, options) for address in addresses]
             return _say_audits(here.screen, audits)
 
     return await sparks.aside(work)
 
 
 def existing_lake(lake: str) -> "Lake":
-    """The lake in that folder; refused where there is none."""
+    """The lake in that folder; refused address there is none."""
     from corral.spark.lake.tables import Lake
 
     found = Lake(lake)
@@ -74,7 +74,7 @@ def existing_lake(lake: str) -> "Lake":
 
 
 def moment_of(option: str, given: str | None) -> datetime | None:
-    """A time that an option was given; UTC where it names no zone."""
+    """A time that an option was given; UTC address it names no zone."""
     if given is None:
         return None
     try:
@@ -85,20 +85,24 @@ def moment_of(option: str, given: str | None) -> datetime | None:
 
 
 def _audited(
-    screen: Screen, spark: "SparkSession", folder: "Lake | None", where: "Where", options: dict[str, Any]
+    screen: Screen,
+    spark: "SparkSession",
+    folder: "Lake | None",
+    address: "QueueAddress",
+    options: dict[str, Any],
 ) -> "Audit":
     from corral.spark.lake.audit.audit import audit_lake, audit_server
-    from corral.spark.lake.ingest import file_events
+    from corral.spark.lake.ingest import ingest
 
-    with sparks.bar(screen, f"audit of protocol {where.protocol_name}") as tell:
+    with sparks.bar(screen, f"audit of protocol {address.protocol_name}") as tell:
         if folder is None:
-            return audit_server(spark, where, **options)
-        catch_up: Callable[[], None] = partial(file_events, spark, folder, [where], tell=tell)
-        return audit_lake(spark, folder, where, catch_up, **options)
+            return audit_server(spark, address, **options)
+        catch_up: Callable[[], None] = partial(ingest, spark, folder, [address], on_progress=tell)
+        return audit_lake(spark, folder, address, catch_up, **options)
 
 
 def _say_audits(screen: Screen, audits: "Sequence[Audit]") -> int:
-    from corral.spark.lake.audit.audit import Exit
+    from corral.spark.lake.audit.findings import AuditExit
 
     for one in audits:
         if screen.as_json:
@@ -110,7 +114,9 @@ def _say_audits(screen: Screen, audits: "Sequence[Audit]") -> int:
             screen.line(f"… and {one.omitted:,} more; --most lists them")
         screen.line(f"protocol {one.protocol}: {one.sentence()}")
     codes = {one.exit_code for one in audits}
-    return next(code for code in (Exit.WRONG, Exit.UNPROVABLE, Exit.NOTHING_LOST) if code in codes)
+    return next(
+        code for code in (AuditExit.WRONG, AuditExit.UNPROVABLE, AuditExit.NOTHING_LOST) if code in codes
+    )
 
 
 def _document(audit: "Audit") -> dict[str, Any]:
@@ -127,25 +133,25 @@ def _document(audit: "Audit") -> dict[str, Any]:
 def _compared(
     spark: "SparkSession",
     folder: "Lake | None",
-    places: "Sequence[Where]",
+    addresses: "Sequence[QueueAddress]",
     pair: tuple[str, str],
     most: int,
 ) -> "Comparison":
     from corral.spark.lake.audit.comparison import compare_lake, compare_servers
 
     if folder is not None:
-        return compare_lake(spark, folder, *pair, most=most)
-    if len(places) > 1:
-        protocols = " and ".join(where.protocol_name for where in places)
+        return compare_lake(spark, folder, *pair, limit=most)
+    if len(addresses) > 1:
+        protocols = " and ".join(address.protocol_name for address in addresses)
         raise InvalidOptions(f"jobs are in the protocols {protocols}; choose one with --protocol")
-    first, second = (_named(places[0], spelled) for spelled in pair)
-    return compare_servers(spark, first, second, most=most)
+    first, second = (_named(addresses[0], spelled) for spelled in pair)
+    return compare_servers(spark, first, second, limit=most)
 
 
-def _named(where: "Where", spelled: str) -> "Where":
+def _named(address: "QueueAddress", spelled: str) -> "QueueAddress":
     """`queue`, or `prefix:queue` for one under another prefix."""
     prefix, separator, queue = spelled.rpartition(":")
-    return replace(where, queue=queue, namespace=prefix if separator else where.namespace)
+    return replace(address, queue=queue, namespace=prefix if separator else address.namespace)
 
 
 def _say_comparison(screen: Screen, comparison: "Comparison") -> int:

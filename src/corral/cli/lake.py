@@ -19,8 +19,8 @@ from corral.protocols import Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from corral.spark.lake.run import Ran
-    from corral.spark.options import Where
+    from corral.spark.lake.run import RunResult
+    from corral.spark.options import QueueAddress
 
 LakeArgument = Annotated[str, typer.Argument(metavar="LAKE", help="The lake's folder.", show_default=False)]
 QueueOption = Annotated[
@@ -62,12 +62,11 @@ async def run(
     """Bring the lake up to date with the events."""
     sparks.check_packages()
     from corral.spark.lag import watch
-    from corral.spark.lake.run import RunOptions
-    from corral.spark.lake.run import run as run_lake
+    from corral.spark.lake.run import RunOptions, run_lake
     from corral.spark.lake.tables import Lake
 
     folder = Lake(lake)
-    places = await places_of(here, queue, is_waiting=continuous)
+    addresses = await addresses_of(here, queue, is_waiting=continuous)
     options = RunOptions(
         is_continuous=continuous,
         every_s=every,
@@ -77,12 +76,12 @@ async def run(
         format=table_format,
     )
 
-    def work(should_stop: Callable[[], bool]) -> "Ran":
+    def work(should_stop: Callable[[], bool]) -> "RunResult":
         with sparks.started(master, sparks.settings(conf or []), folder.root / "_spark.log") as spark:
             if metrics_port is not None:
                 serve_metrics(watch(spark).registry, metrics_host, metrics_port)
             with sparks.bar(here.screen, "lake") as tell:
-                return run_lake(spark, folder, places, options, tell, should_stop)
+                return run_lake(spark, folder, addresses, options, tell, should_stop)
 
     with _stopping() as should_stop:
         ran = await asyncio.to_thread(work, should_stop)
@@ -90,7 +89,7 @@ async def run(
         here.screen.document(asdict(ran))
         return None
     here.screen.line(
-        f"{ran.events:,} events in {ran.batches:,} batches; {ran.days:,} days told anew in {folder.path}"
+        f"{ran.events:,} events in {ran.batches:,} batches; {ran.days:,} days written in {folder.path}"
     )
     for sentence in _losses(ran):
         here.screen.line(sentence)
@@ -111,7 +110,7 @@ async def backfill(
     from corral.spark.lake.tables import Lake
 
     folder = Lake(lake)
-    places = await places_of(here, queue)
+    addresses = await addresses_of(here, queue)
 
     def work() -> list[dict[str, Any]]:
         with (
@@ -119,8 +118,8 @@ async def backfill(
             sparks.bar(here.screen, "backfill") as tell,
         ):
             return [
-                {"protocol": where.protocol_name, **asdict(fill(spark, folder, where, tell))}
-                for where in places
+                {"protocol": address.protocol_name, **asdict(fill(spark, folder, address, tell))}
+                for address in addresses
             ]
 
     for filled in await sparks.aside(work):
@@ -134,9 +133,9 @@ async def backfill(
     return None
 
 
-async def places_of(here: Here, queue: str, is_waiting: bool = False) -> "list[Where]":
+async def addresses_of(here: Here, queue: str, is_waiting: bool = False) -> "list[QueueAddress]":
     """The chosen protocols as options of Spark's readers; those without events are left out."""
-    from corral.spark.options import Where
+    from corral.spark.options import QueueAddress
 
     used = [protocol for protocol in here.protocols if is_waiting or await _has_events(here, protocol)]
     if not used:
@@ -144,7 +143,7 @@ async def places_of(here: Here, queue: str, is_waiting: bool = False) -> "list[W
         raise InvalidOptions(f"no event in protocol {names} at {here.dialled}; there is nothing to read yet")
     namespace = here.where.namespace
     return [
-        Where(
+        QueueAddress(
             here.app.url, protocol.name, protocol.default_namespace if namespace is None else namespace, queue
         )
         for protocol in used
@@ -156,7 +155,7 @@ async def _has_events(here: Here, protocol: Protocol) -> bool:
     return any(extent.length or extent.added for extent in extents)
 
 
-def _losses(ran: "Ran") -> list[str]:
+def _losses(ran: "RunResult") -> list[str]:
     """What people must know of events that are not in the lake."""
     told = []
     if ran.missing:

@@ -14,7 +14,7 @@ from corral.cli.session import JsonOption, code_of, remember
 from corral.errors import CorralError, InvalidOptions
 
 if TYPE_CHECKING:
-    from corral.spark.lake.report.report import Report
+    from corral.spark.lake.report.report import LakeReport
 
 
 def report(
@@ -57,9 +57,9 @@ def _made(
     most: int,
     master: str | None,
     conf: list[str],
-) -> "Report":
+) -> "LakeReport":
     sparks.check_packages()
-    from corral.spark.lake.ingest import Progress
+    from corral.spark.lake.ingest import LakeProgress
     from corral.spark.lake.report.report import report_lake
 
     folder = existing_lake(lake)
@@ -68,11 +68,11 @@ def _made(
         sparks.started(master, sparks.settings(conf), folder.root / "_spark.log") as spark,
         sparks.bar(screen, "report") as tell,
     ):
-        tell(Progress("reading the lake"))
-        return report_lake(spark, folder, most=most, **bounds)
+        tell(LakeProgress("reading the lake"))
+        return report_lake(spark, folder, limit=most, **bounds)
 
 
-def _write(told: "Report", page: Path) -> None:
+def _write(told: "LakeReport", page: Path) -> None:
     from corral.spark.lake.report.page import write_page
 
     try:
@@ -83,7 +83,7 @@ def _write(told: "Report", page: Path) -> None:
         ) from None
 
 
-def say(screen: Screen, told: "Report") -> None:
+def say(screen: Screen, told: "LakeReport") -> None:
     """The tables that have rows, and the alarms."""
     if told.is_empty:
         screen.line("the lake tells of no job in that time")
@@ -96,7 +96,7 @@ def say(screen: Screen, told: "Report") -> None:
         screen.line(Text.assemble(("alarm: ", "bold red"), alarm))
 
 
-def _document(told: "Report") -> dict[str, Any]:
+def _document(told: "LakeReport") -> dict[str, Any]:
     tables = {
         table.title: [dict(zip(table.titles, row, strict=True)) for row in table.rows]
         for table in told.tables

@@ -21,7 +21,7 @@ from corral.errors import InvalidOptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from corral.spark.lake.ingest import Progress as LakeProgress
+    from corral.spark.lake.ingest import LakeProgress
 
 T = TypeVar("T")
 JAVA_ENDS_S = 10.0
@@ -177,7 +177,7 @@ def _lines(screen: Screen, title: str) -> "Callable[[LakeProgress], None]":
     said: list[str] = []
 
     def show(progress: "LakeProgress") -> None:
-        line = f"{title}: {progress.doing}"
+        line = f"{title}: {progress.step}"
         if progress.read:
             line += f", {progress.read:,} events"
         if progress.behind:
@@ -192,6 +192,6 @@ def _lines(screen: Screen, title: str) -> "Callable[[LakeProgress], None]":
 def _drawing(progress: Progress, task: TaskID, title: str) -> "Callable[[LakeProgress], None]":
     def show(told: "LakeProgress") -> None:
         known: dict[str, Any] = {"total": told.read + told.behind} if told.read else {}
-        progress.update(task, description=f"{title}: {told.doing}", completed=told.read, **known)
+        progress.update(task, description=f"{title}: {told.step}", completed=told.read, **known)
 
     return show

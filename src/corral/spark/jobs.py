@@ -1,6 +1,6 @@
-"""The table `jobs`: a snapshot of every job in any state, each exactly once."""
+"""Reader of the table `jobs`: a snapshot of every job in any state, each exactly once."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -9,199 +9,168 @@ from zlib import crc32
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql import datasource
 
 from corral.core.bulk import Census, Wanted
 from corral.core.job import Job, JobState
 from corral.core.pages import as_json
-from corral.spark.client import Visit
-from corral.spark.options import Where
-from corral.spark.schema import JOBS, arrow_schema
+from corral.spark.client import QueueClient
+from corral.spark.options import JobReadOptions, QueueAddress
+from corral.spark.schema import JOBS, arrow_schema, valid_text
 
-USUAL_PARTITIONS = 2
-READ_TOGETHER = 500
+READ_JOBS = 500
+"""Jobs read in one call."""
 
 
 @dataclass
-class JobPartition(InputPartition):
-    """One share of one queue's jobs: those whose id, as a number, leaves `index` when divided by `of`."""
+class JobPartition(datasource.InputPartition):
+    """One share of one queue's jobs: those whose id's checksum modulo `count` is `index`."""
 
     queue: str
     index: int
-    of: int
+    count: int
 
     def has(self, job_id: str) -> bool:
-        return crc32(job_id.encode("utf-8", "surrogateescape")) % self.of == self.index
+        return crc32(job_id.encode("utf-8", "surrogateescape")) % self.count == self.index
 
 
-class JobReader(DataSourceReader):
-    """Planned on the driver, read on executors: each walks over all records and reads its own share.
+class JobReader(datasource.DataSourceReader):
+    """Batch reader of jobs. `pushFilters` and `partitions` run on the driver, `read` on executors.
 
-    The server promises that a walk meets whatever is there all the while, so a job that changes its state
-    meanwhile is met; each share remembers whom it has met, so it is met once.
+    Each task scans all ids of its queue and reads its own share. A Redis scan returns every element that
+    exists throughout it, so a job that changes its state meanwhile is found; a task remembers the ids it has
+    seen, so it is found once.
     """
 
-    def __init__(self, where: Where, share_count: int, retry_s: float) -> None:
-        self.where = where
-        self.share_count = share_count
-        self.retry_s = retry_s
-        self.wanted = Wanted()
+    def __init__(self, address: QueueAddress, options: JobReadOptions) -> None:
+        self.address = address
+        self.options = options
+        self.filter = Wanted()
         # Spark refuses a reader with this method where filters are not pushed down, which is its default;
-        # as an attribute it is there for a Spark that does, and no harm to one that does not
-        self.pushFilters = _Push(self)  # type: ignore[method-assign]
+        # as an attribute it serves a Spark that does, and the others do not see it
+        self.pushFilters = _FilterPushdown(self)  # type: ignore[method-assign]
 
-    def partitions(self) -> Sequence[InputPartition]:
-        with Visit(self.where, self.retry_s) as visit:
-            return [
-                JobPartition(queue, index, self.share_count)
-                for queue in visit.queues()
-                for index in range(self.share_count)
-            ]
+    def partitions(self) -> Sequence[datasource.InputPartition]:
+        count = self.options.partitions
+        with QueueClient(self.address, self.options.retry_s) as client:
+            return [JobPartition(queue, index, count) for queue in client.queues() for index in range(count)]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: datasource.InputPartition) -> Iterator[Any]:
         if not isinstance(partition, JobPartition):
-            return iter(())  # Spark's own, where there was nothing to plan
-        return read_share(self.where, self.retry_s, partition, self.wanted)
+            return iter(())  # Spark's own partition, where there was nothing to plan
+        return read_partition(self.address, self.options, partition, self.filter)
 
 
-class _Push:
-    """`pushFilters` of a reader, looking to Spark like the one that pushes nothing."""
+class _FilterPushdown:
+    """`pushFilters` of a reader; `__func__` makes Spark take it for the inherited one."""
 
-    __func__ = staticmethod(DataSourceReader.pushFilters)
+    __func__ = staticmethod(datasource.DataSourceReader.pushFilters)
 
     def __init__(self, reader: JobReader) -> None:
         self._reader = reader
 
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        left = []
-        for asked in filters:
-            narrowed, is_exact = narrow(self._reader.wanted, asked)
-            self._reader.wanted = narrowed
+    def __call__(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
+        remaining = []
+        for one in filters:
+            self._reader.filter, is_exact = narrow(self._reader.filter, one)
             if not is_exact:
-                left.append(asked)
-        return left
+                remaining.append(one)
+        return remaining
 
 
-def narrow(wanted: Wanted, asked: Filter) -> tuple[Wanted, bool]:
-    """What is wanted under one more filter, and whether Spark need not look again."""
-    match asked:
-        case EqualTo(("state",), str(value)):
-            return _with_states(wanted, [value]), True
-        case In(("state",), values):
-            return _with_states(wanted, values), True
-        case EqualTo(("name",), str(value)):
-            return _with_names(wanted, [value]), True
-        case In(("name",), values):
-            return _with_names(wanted, values), True
-        case GreaterThan() | GreaterThanOrEqual() if _is_about_time(asked):
-            since = _milliseconds(asked.value)
-            return msgspec.structs.replace(wanted, since=max(since, wanted.since or since)), False
-        case LessThan() | LessThanOrEqual() if _is_about_time(asked):
-            until = _milliseconds(asked.value)
-            return msgspec.structs.replace(wanted, until=min(until, wanted.until or until)), False
-    return wanted, False
+def narrow(jobs: Wanted, condition: datasource.Filter) -> tuple[Wanted, bool]:
+    """Return the filter under one more condition, and whether Spark need not apply the condition again."""
+    match condition:
+        case datasource.EqualTo(("state",), str(value)):
+            return _with_states(jobs, [value]), True
+        case datasource.In(("state",), values):
+            return _with_states(jobs, values), True
+        case datasource.EqualTo(("name",), str(value)):
+            return _with_names(jobs, [value]), True
+        case datasource.In(("name",), values):
+            return _with_names(jobs, values), True
+        case datasource.GreaterThan(("created_at",), datetime() as at) | datasource.GreaterThanOrEqual(
+            ("created_at",), datetime() as at
+        ):
+            since = _milliseconds(at)
+            return msgspec.structs.replace(jobs, since=max(since, jobs.since or since)), False
+        case datasource.LessThan(("created_at",), datetime() as at) | datasource.LessThanOrEqual(
+            ("created_at",), datetime() as at
+        ):
+            until = _milliseconds(at)
+            return msgspec.structs.replace(jobs, until=min(until, jobs.until or until)), False
+    return jobs, False
 
 
-def _is_about_time(asked: Any) -> bool:
-    return asked.attribute == ("created_at",) and isinstance(asked.value, datetime)
+def _with_states(jobs: Wanted, values: Iterable[Any]) -> Wanted:
+    states = frozenset(state for state in JobState if str(state) in values)
+    return msgspec.structs.replace(jobs, states=states if jobs.states is None else jobs.states & states)
 
 
-def _with_states(wanted: Wanted, words: Iterable[Any]) -> Wanted:
-    known = {str(state): state for state in JobState}
-    states = frozenset(known[word] for word in words if word in known)
-    return msgspec.structs.replace(wanted, states=states if wanted.states is None else wanted.states & states)
-
-
-def _with_names(wanted: Wanted, words: Iterable[Any]) -> Wanted:
-    names = frozenset(word for word in words if isinstance(word, str))
-    return msgspec.structs.replace(wanted, names=names if wanted.names is None else wanted.names & names)
+def _with_names(jobs: Wanted, values: Iterable[Any]) -> Wanted:
+    names = frozenset(value for value in values if isinstance(value, str))
+    return msgspec.structs.replace(jobs, names=names if jobs.names is None else jobs.names & names)
 
 
 def _milliseconds(at: datetime) -> int:
-    # a time without a zone is one of Spark's own, in UTC
-    exact = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000
-    return int(exact // 1)
+    # a time without a zone comes from Spark, in UTC
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000 // 1)
 
 
 # -- on executors -------------------------------------------------------------------------------------------
 
 
-def read_share(where: Where, retry_s: float, share: JobPartition, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """The jobs of one share as record batches."""
-    with Visit(where, retry_s) as visit:
-        census = visit.census(share.queue)
-        for ids in _pages(visit, census, share):
-            for start in range(0, len(ids), READ_TOGETHER):
-                jobs = visit.ask(partial(census.read, ids[start : start + READ_TOGETHER], wanted))
-                if jobs:
-                    yield record_batch(jobs, where.protocol_name)
+def read_partition(
+    address: QueueAddress, options: JobReadOptions, partition: JobPartition, jobs: Wanted
+) -> Iterator[pa.RecordBatch]:
+    """Yield the jobs of one partition as record batches."""
+    with QueueClient(address, options.retry_s) as client:
+        snapshot = client.snapshot(partition.queue)
+        for ids in _pages(client, snapshot, partition):
+            for start in range(0, len(ids), READ_JOBS):
+                found = client.call(partial(snapshot.read, ids[start : start + READ_JOBS], jobs))
+                if found:
+                    yield record_batch(found, address.protocol_name)
 
 
-def _pages(visit: Visit, census: Census, share: JobPartition) -> Iterator[list[str]]:
-    """Ids that were not met before, until all were."""
-    met: set[str] = set()
-    cursor, gathered = "0", []
+def _pages(client: QueueClient, snapshot: Census, partition: JobPartition) -> Iterator[list[str]]:
+    """Yield the ids of the partition, each once, until the scan is complete."""
+    seen: set[str] = set()
+    cursor, page = "0", []
     while True:
-        ids, cursor = visit.ask(partial(census.ids, cursor))
-        fresh = [job_id for job_id in dict.fromkeys(ids) if job_id not in met and share.has(job_id)]
-        met.update(fresh)
-        gathered += fresh
-        # a page of a crowded server may hold few of ours: they are read together
-        if len(gathered) >= READ_TOGETHER or cursor == "0":
-            yield gathered
-            gathered = []
+        ids, cursor = client.call(partial(snapshot.ids, cursor))
+        new = [job_id for job_id in dict.fromkeys(ids) if job_id not in seen and partition.has(job_id)]
+        seen.update(new)
+        page += new
+        # a page of a server with many other keys may have few ids: they are gathered
+        if len(page) >= READ_JOBS or cursor == "0":
+            yield page
+            page = []
         if cursor == "0":
             return
 
 
 _SCHEMA = arrow_schema(JOBS)
-_TIMES = ("created_at", "started_at", "finished_at")
 
 
 def record_batch(jobs: Sequence[Job], protocol: str) -> pa.RecordBatch:
-    """Jobs as Spark takes them."""
-    columns: dict[str, Callable[[Job], Any]] = {
-        "protocol": lambda job: protocol,
-        "queue": lambda job: _clean(job.queue),
-        "job_id": lambda job: _clean(job.id),
-        "name": lambda job: _clean(job.name),
-        "state": lambda job: None if job.state is None else str(job.state),
-        "attempts_made": lambda job: job.attempts_made,
-        "starts": lambda job: job.starts,
-        "stalls": lambda job: job.stalls,
-        "priority": lambda job: job.options.priority,
-        "delay": lambda job: job.options.delay,
-        "created_at": lambda job: job.created_at * 1000,
-        "started_at": lambda job: None if job.started_at is None else job.started_at * 1000,
-        "finished_at": lambda job: None if job.finished_at is None else job.finished_at * 1000,
-        "worker": lambda job: None if job.worker is None else _clean(job.worker),
-        "reason": lambda job: None if job.reason is None else _clean(job.reason),
-        "data": lambda job: None if job.data is None else as_json(job.data).decode(),
-        "result": lambda job: None if job.result is None else as_json(job.result).decode(),
-        "progress": lambda job: None if job.progress is None else as_json(job.progress).decode(),
-        "options": lambda job: as_json(msgspec.to_builtins(job.options)).decode(),
-    }
-    arrays = []
-    for field in _SCHEMA:
-        values = pa.array([columns[field.name](job) for job in jobs], _plain(field))
-        arrays.append(values.cast(field.type) if field.name in _TIMES else values)
+    """Return jobs as a record batch of the table `jobs`."""
+    columns = zip(*(_row(job, protocol) for job in jobs), strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
 
-def _plain(field: Any) -> Any:
-    return pa.int64() if field.name in _TIMES else field.type
+def _row(job: Job, protocol: str) -> tuple[Any, ...]:
+    """A job's values, in the order of the columns."""
+    return (
+        protocol, valid_text(job.queue), valid_text(job.id), valid_text(job.name),
+        None if job.state is None else str(job.state), job.attempts_made, job.starts, job.stalls,
+        job.options.priority, job.options.delay,
+        *[None if at is None else at * 1000 for at in (job.created_at, job.started_at, job.finished_at)],
+        valid_text(job.worker), valid_text(job.reason),
+        _json(job.data), _json(job.result), _json(job.progress), _json(msgspec.to_builtins(job.options)),
+    )  # fmt: skip
 
 
-def _clean(text: str) -> str:
-    # a stranger's bytes that are no UTF-8
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+def _json(value: Any) -> str | None:
+    return None if value is None else as_json(value).decode()

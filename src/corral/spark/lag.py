@@ -1,29 +1,21 @@
-"""How far streaming queries are behind the events they read: in a query's progress, and for Prometheus."""
+"""Lag: how many events streaming queries have not read yet, from their progress and for Prometheus."""
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import listener
 
 from corral.spark import offsets
 from corral.spark.offsets import BEGINNING, Position
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-NAME = "corral_spark_lag_events"
+METRIC = "corral_spark_lag_events"
 
 
 def lag_of(sources: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Queue -> how many of its events a query has not read yet, from the `sources` of its progress.
+    """Return queue -> events not read yet, from the `sources` of a query's progress.
 
     Queues of servers that do not count (before Redis 7) are left out.
 
@@ -31,68 +23,70 @@ def lag_of(sources: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     >>> lag_of([{"endOffset": reached, "latestOffset": present}])
     {'mail': 60}
     """
-    behind: dict[str, int] = {}
+    lag: dict[str, int] = {}
     for source in sources:
         reached, present = _positions(source.get("endOffset")), _positions(source.get("latestOffset"))
         for queue, position in present.items():
-            waiting = offsets.pending(reached.get(queue, Position(BEGINNING, 0)), position)
-            if waiting is not None:
-                behind[queue] = behind.get(queue, 0) + waiting
-    return behind
+            pending = offsets.pending(reached.get(queue, Position(BEGINNING, 0)), position)
+            if pending is not None:
+                lag[queue] = lag.get(queue, 0) + pending
+    return lag
 
 
-def _positions(told: Any) -> offsets.Positions:
-    """Positions out of a progress; none where the source is not one of ours."""
+def _positions(offset: Any) -> offsets.Positions:
+    """Return the positions of an offset; none where it belongs to another kind of source."""
     try:
-        found = json.loads(told) if isinstance(told, str) else told
-        return offsets.from_json(found) if isinstance(found, dict) else {}
+        value = json.loads(offset) if isinstance(offset, str) else offset
+        return offsets.from_json(value) if isinstance(value, dict) else {}
     except (ValueError, TypeError, KeyError):
         return {}
 
 
-class LagListener(StreamingQueryListener):
-    """A gauge of the lag of each query and queue, kept up to date while the queries run."""
+class LagListener(listener.StreamingQueryListener):
+    """A gauge of the lag of each query and queue, updated while the queries run. Runs on the driver."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self._gauge = Gauge(
-            NAME, "Events a streaming query has not read yet.", ("query", "queue"), registry=self.registry
+            METRIC, "Events a streaming query has not read yet.", ("query", "queue"), registry=self.registry
         )
-        self._names: dict[str, tuple[str, set[str]]] = {}
+        self._queries: dict[str, tuple[str, set[str]]] = {}
+        """Run id -> (name of the query, queues that have a gauge)."""
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        self._names[str(event.runId)] = (event.name or str(event.id), set())
+    def onQueryStarted(self, event: listener.QueryStartedEvent) -> None:  # noqa: N802
+        self._queries[str(event.runId)] = (event.name or str(event.id), set())
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+    def onQueryProgress(self, event: listener.QueryProgressEvent) -> None:  # noqa: N802
         progress = event.progress
-        name, queues = self._names.setdefault(str(progress.runId), (progress.name or str(progress.id), set()))
+        name, queues = self._queries.setdefault(
+            str(progress.runId), (progress.name or str(progress.id), set())
+        )
         sources = [
             {"endOffset": source.endOffset, "latestOffset": source.latestOffset}
             for source in progress.sources
         ]
-        for queue, waiting in lag_of(sources).items():
+        for queue, lag in lag_of(sources).items():
             queues.add(queue)
-            self._gauge.labels(name, queue).set(waiting)
+            self._gauge.labels(name, queue).set(lag)
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        # nothing new came, so nothing waits
-        name, queues = self._names.get(str(event.runId), ("", set()))
+    def onQueryIdle(self, event: listener.QueryIdleEvent) -> None:  # noqa: N802
+        # no new events, so none are unread
+        name, queues = self._queries.get(str(event.runId), ("", set()))
         for queue in queues:
             self._gauge.labels(name, queue).set(0)
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        # the number of a query that does not run any more would be a lie
-        name, queues = self._names.pop(str(event.runId), ("", set()))
+    def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None:  # noqa: N802
+        # a query that does not run any more has no lag to report
+        name, queues = self._queries.pop(str(event.runId), ("", set()))
         for queue in queues:
             self._gauge.remove(name, queue)
 
 
-def watch(spark: "SparkSession", registry: CollectorRegistry | None = None) -> LagListener:
-    """A listener that is told of every query of this session.
+def watch(spark: SparkSession, registry: CollectorRegistry | None = None) -> LagListener:
+    """Add a listener to every query of this session.
 
-    >>> listener = watch(spark)                                                     # doctest: +SKIP
-    >>> start_http_server(9100, registry=listener.registry)                         # doctest: +SKIP
+    >>> start_http_server(9100, registry=watch(spark).registry)                     # doctest: +SKIP
     """
-    listener = LagListener(registry)
-    spark.streams.addListener(listener)
-    return listener
+    lag = LagListener(registry)
+    spark.streams.addListener(lag)
+    return lag

@@ -1,212 +1,203 @@
-"""Planner: the driver's side of reading events: which queues, how far each reaches, how to split."""
+"""Planner: which queues are read, how far a batch reaches, and how it is split. All of it on the driver."""
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from corral.core.event import Extent
 from corral.core.pages import Marks
 from corral.errors import CorralError, InvalidOptions, short_repr
 from corral.spark import offsets
-from corral.spark.client import Visit
-from corral.spark.offsets import BEGINNING, Position, Positions, Stretch
-from corral.spark.options import EARLIEST, LATEST, Reading, Where
+from corral.spark.client import QueueClient
+from corral.spark.offsets import BEGINNING, OffsetRange, Position, Positions
+from corral.spark.options import EARLIEST, LATEST, EventReadOptions, QueueAddress
+
+PARTITION_EVENTS = 200_000
+"""Events of one partition where no number of partitions was asked for."""
+NO_MARKS = 1 << 52
+
+SplitPoints = Mapping[tuple[str, str, str], list[Position]]
+"""(queue, after, until) -> split points: counting is expensive, so what was counted is kept."""
 
 log = logging.getLogger("corral.spark")
 
-NO_MARKS = 1 << 52
-PARTITION_EVENTS = 200_000
-"""A stretch is split after so many events where no number of partitions was asked for."""
-
-Points = Mapping[tuple[str, str, str], list[Position]]
-"""(queue, after, until) -> split points: counting is dear, so what was counted is kept."""
-
-
-class Stopped(Exception):
-    """The count is not wanted any more."""
-
 
 @dataclass(frozen=True)
-class Plan:
-    """A batch of at most so many events: where it ends, and what was counted to find that out."""
+class BatchPlan:
+    """A batch of a limited number of events: where it ends, and the split points found on the way."""
 
-    start: Positions
-    most: int
     end: Positions
-    points: Points
+    points: SplitPoints
 
     def fits(self, ends: Positions) -> bool:
-        """Do the logs, which end here now, still reach as far as they did?"""
+        """Return whether the logs, which end here now, still reach as far as they did."""
         return all(
             queue in ends and not offsets.is_recreated(position, ends[queue])
             for queue, position in self.end.items()
         )
 
 
-class Counting:
-    """Counts stretches of logs, a bounded piece at a time."""
+class CountStopped(Exception):
+    """The count is not needed any more."""
+
+
+class EventCounter:
+    """Counts the events of ranges, a bounded number in each call to the server."""
 
     def __init__(
-        self, visit: Visit, reading: Reading, should_stop: Callable[[], bool] = lambda: False
+        self, client: QueueClient, options: EventReadOptions, should_stop: Callable[[], bool] = lambda: False
     ) -> None:
-        self._visit = visit
-        self._reading = reading
+        self._client = client
+        self._options = options
         self._should_stop = should_stop
 
-    def plan(self, start: Positions, ends: Positions, most: int) -> Plan:
-        """The next batch: at most `most` events on from `start`, shared among the queues by what waits."""
-        stretches = offsets.stretches(start, ends)
+    def plan(self, start: Positions, ends: Positions, limit: int) -> BatchPlan:
+        """Return the batch of at most `limit` events from `start` on, shared by what each queue has."""
+        ranges = offsets.offset_ranges(start, ends)
         # where the server does not count, each queue may have an equal share
-        waiting = {found.queue: most if found.expected is None else found.expected for found in stretches}
-        allowed = offsets.shares(waiting, most)
-        limited, points = dict(start), {}
-        pieces = self.pieces(len(stretches))
-        step = PARTITION_EVENTS if pieces is None else max(-(-most // pieces), 1)
-        for found in stretches:
-            share = allowed.get(found.queue)
+        waiting = {one.queue: limit if one.expected is None else one.expected for one in ranges}
+        allowed = offsets.shares(waiting, limit)
+        reached, points = dict(start), {}
+        pieces = self.pieces(len(ranges))
+        step = PARTITION_EVENTS if pieces is None else max(-(-limit // pieces), 1)
+        for one in ranges:
+            share = allowed.get(one.queue)
             if share is None:
                 continue
-            limited[found.queue] = ends[found.queue]
-            if found.expected is None or found.expected > share:
-                reached = self._reach(found, share, step)
-                if reached:
-                    limited[found.queue] = reached[-1]
-                    points[found.queue, found.after, reached[-1].id] = reached[:-1]
-        return Plan(start, most, limited, points)
+            reached[one.queue] = ends[one.queue]
+            if one.expected is None or one.expected > share:
+                positions = self._reach(one, share, step)
+                if positions:
+                    reached[one.queue] = positions[-1]
+                    points[one.queue, one.after, positions[-1].id] = positions[:-1]
+        return BatchPlan(reached, points)
 
-    def _reach(self, stretch: Stretch, share: int, step: int) -> list[Position]:
-        """Split points up to the position `share` events into a stretch; none where it has fewer."""
+    def _reach(self, events: OffsetRange, share: int, step: int) -> list[Position]:
+        """Return split points up to the position `share` events into a range; none where it has fewer."""
         count = -(-share // step)
-        points = self.points(stretch, step, share - (count - 1) * step, enough=count)
+        points = self.points(events, step, share - (count - 1) * step, limit=count)
         return points if len(points) == count else []
 
     def points(
-        self, stretch: Stretch, step: int, first: int | None = None, enough: int | None = None
+        self, events: OffsetRange, step: int, first: int | None = None, limit: int | None = None
     ) -> list[Position]:
-        """The positions after the first few events of a stretch and at every `step` on."""
+        """Return the positions after the `first` events of a range and at every `step` from there."""
         points: list[Position] = []
-        after, left = Position(stretch.after, stretch.first), first or step
-        while enough is None or len(points) < enough:
-            marks = self.marks(stretch.queue, after.id, stretch.until, left, step)
-            points += offsets.numbered(marks, after)
+        after, left = Position(events.after, events.first), first or step
+        while limit is None or len(points) < limit:
+            marks = self.marks(events.queue, after.id, events.until, left, step)
+            points += offsets.mark_positions(marks, after)
             if marks.is_whole or marks.last is None:
                 break
-            after = offsets.counted_on(marks, after)
+            after = offsets.last_counted(marks, after)
             left = left - marks.count if marks.count < left else step - (marks.count - left) % step
-        return points[:enough]
+        return points[:limit]
 
     def pieces(self, queues: int) -> int | None:
-        """In how many pieces what lies in so many queues must be split; None where the usual size will do."""
-        wanted = self._reading.min_partitions
+        """Return how many pieces so many queues must be split into; None where the default size will do."""
+        wanted = self._options.min_partitions
         return None if wanted is None or wanted <= queues else wanted
 
     def marks(self, queue: str, after: str, until: str, first: int, step: int) -> Marks:
-        """One bounded look."""
+        """Count once, as far as the server counts in one call."""
         if self._should_stop():
-            raise Stopped
-        return self._visit.ask(lambda: self._visit.events(queue).marks(after, until, first, step))
+            raise CountStopped
+        return self._client.call(lambda: self._client.events(queue).marks(after, until, first, step))
 
 
-class Ahead:
-    """One plan at a time, made in a thread with a connection of its own."""
+class PlanAhead:
+    """Plans the next batch while this one is read, in a thread with a connection of its own."""
 
-    def __init__(self, where: Where, reading: Reading) -> None:
-        self._where = where
-        self._reading = reading
-        self._threads: ThreadPoolExecutor | None = None
+    def __init__(self, address: QueueAddress, options: EventReadOptions) -> None:
+        self._address = address
+        self._options = options
+        self._thread = ThreadPoolExecutor(1, "corral-plan-ahead")
         self._stopping = threading.Event()
-        self._asked: tuple[Positions, int] | None = None
-        self._plan: Future[Plan | None] | None = None
+        self._plan: tuple[Positions, int, Future[BatchPlan | None]] | None = None
 
-    def begin(self, start: Positions, ends: Positions, most: int) -> None:
-        """Plan the batch that begins at `start`; what was planned before is forgotten."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(1, "corral-ahead")
-        self._asked = (start, most)
-        self._plan = self._threads.submit(self._count, start, ends, most)
+    def begin(self, start: Positions, ends: Positions, limit: int) -> None:
+        """Plan the batch that begins at `start`; an earlier plan is dropped."""
+        self._plan = start, limit, self._thread.submit(self._count, start, ends, limit)
 
-    def take(self, start: Positions, most: int) -> Plan | None:
-        """The plan of this batch, once; None where none was begun, or the server did not answer."""
+    def take(self, start: Positions, limit: int) -> BatchPlan | None:
+        """Return the plan of this batch, once; None where none was begun, or the server did not answer."""
         plan, self._plan = self._plan, None
-        return plan.result() if plan is not None and self._asked == (start, most) else None
+        return plan[2].result() if plan is not None and plan[:2] == (start, limit) else None
 
-    def _count(self, start: Positions, ends: Positions, most: int) -> Plan | None:
+    def _count(self, start: Positions, ends: Positions, limit: int) -> BatchPlan | None:
         try:
-            # no second try here: whoever needs the plan counts anew, and is patient
-            with Visit(self._where, retry_s=0) as visit:
-                return Counting(visit, self._reading, self._stopping.is_set).plan(start, ends, most)
-        except (CorralError, Stopped) as error:
+            # no retries here: where the plan is missing it is made anew, with retries
+            with QueueClient(self._address, retry_s=0) as client:
+                return EventCounter(client, self._options, self._stopping.is_set).plan(start, ends, limit)
+        except (CorralError, CountStopped) as error:
             log.debug("the next batch could not be counted ahead: %s", error)
             return None
 
     def close(self) -> None:
         """Stop counting."""
         self._stopping.set()
-        if self._threads is not None:
-            self._threads.shutdown()
+        self._thread.shutdown()
 
 
-class Planner:
-    """Asks the server where its logs begin and end; holds one connection while a query runs."""
+class Planner(AbstractContextManager["Planner"]):
+    """Plans the reading of events; holds one connection while a query runs."""
 
-    def __init__(self, where: Where, reading: Reading) -> None:
-        self._reading = reading
-        self._visit = Visit(where, reading.retry_s)
-        self._has_pattern = where.has_pattern
+    def __init__(self, address: QueueAddress, options: EventReadOptions) -> None:
+        self._options = options
+        self._client = QueueClient(address, options.retry_s)
+        self._has_pattern = address.has_pattern
         self._queues: list[str] = []
-        self._looked_at = float("-inf")
+        self._discovered_at = float("-inf")
         self._target: Positions | None = None
-        self._counting = Counting(self._visit, reading)
-        self._ahead = Ahead(where, reading)
-        self._points: Points = {}
+        self._counter = EventCounter(self._client, options)
+        self._ahead = PlanAhead(address, options)
+        self._points: SplitPoints = {}
 
     # -- where logs begin and end -----------------------------------------------------------------------
 
     def queues(self) -> list[str]:
-        """The queues there are; those of a pattern are looked for again every few seconds."""
-        is_stale = self._has_pattern and time.monotonic() - self._looked_at >= self._reading.discovery_s
+        """Return the queues; those of a pattern are discovered again every few seconds."""
+        is_stale = self._has_pattern and time.monotonic() - self._discovered_at >= self._options.discovery_s
         if not self._queues or is_stale:
-            self._queues = self._visit.queues()
-            self._looked_at = time.monotonic()
+            self._queues = self._client.queues()
+            self._discovered_at = time.monotonic()
         return self._queues
 
     def initial(self) -> Positions:
-        """Where a new query begins."""
+        """Return where a new query begins."""
         return {queue: self._initial(queue) for queue in self.queues()}
 
     def _initial(self, queue: str) -> Position:
-        reading = self._reading
-        if reading.starting_ms is not None:
-            return self._at(queue, offsets.before_time(reading.starting_ms))
-        asked = reading.starting
-        if isinstance(asked, Mapping):
-            return self._given(queue, asked.get(queue, EARLIEST))
-        return self._given(queue, asked)
+        if self._options.starting_ms is not None:
+            return self._at(queue, offsets.before_time(self._options.starting_ms))
+        starting = self._options.starting or EARLIEST
+        return self._position(
+            queue, starting.get(queue, EARLIEST) if isinstance(starting, Mapping) else starting
+        )
 
-    def _given(self, queue: str, asked: Any) -> Position:
-        """A position as it may be spelled: earliest, latest, an id, or an id with its number."""
-        if asked in (EARLIEST, LATEST):
+    def _position(self, queue: str, value: Any) -> Position:
+        """Return a position from its spellings: earliest, latest, an id, or an id with its number."""
+        if value in (EARLIEST, LATEST):
             extent = self._extent(queue)
-            return offsets.earliest(extent) if asked == EARLIEST else offsets.latest(extent)
-        if isinstance(asked, Mapping):
-            if "id" not in asked:
-                raise InvalidOptions(f"offset {short_repr(asked)} of queue {queue!r} has no 'id'")
-            event_id, added = offsets.check_id(queue, asked["id"]), asked.get("added")
-            if isinstance(added, int) and added >= 0:
-                return Position(event_id, added)
-            return self._at(queue, event_id)
-        return self._at(queue, offsets.check_id(queue, asked))
+            return offsets.earliest(extent) if value == EARLIEST else offsets.latest(extent)
+        if not isinstance(value, Mapping):
+            return self._at(queue, offsets.check_id(queue, value))
+        if "id" not in value:
+            raise InvalidOptions(f"offset {short_repr(value)} of queue {queue!r} has no 'id'")
+        event_id, added = offsets.check_id(queue, value["id"]), value.get("added")
+        is_numbered = isinstance(added, int) and added >= 0
+        return Position(event_id, added) if is_numbered else self._at(queue, event_id)
 
     def _at(self, queue: str, event_id: str) -> Position:
-        """The position at an id, with its number: all that were added, less those that come later."""
+        """Return the position at an id; its number is that of all events less those that come later."""
         later, after = 0, event_id
         while True:
-            marks = self._counting.marks(queue, after, "+", NO_MARKS, NO_MARKS)
+            marks = self._counter.marks(queue, after, "+", NO_MARKS, NO_MARKS)
             later += marks.count
             if marks.is_whole or marks.last is None:
                 break
@@ -215,76 +206,62 @@ class Planner:
         return Position(event_id, None if added is None else added - later)
 
     def present(self) -> Positions:
-        """Where all logs end now."""
+        """Return where all logs end now."""
         return {queue: offsets.latest(self._extent(queue)) for queue in self.queues()}
 
-    def ending(self, start: Positions) -> Positions:
-        """Where a batch read ends."""
-        asked = self._reading.ending
-        if asked == EARLIEST:
+    def ending(self) -> Positions:
+        """Return where a batch read ends."""
+        ending = self._options.ending
+        if ending == EARLIEST:
             raise InvalidOptions("endingOffsets is earliest; use latest, or an event id for each queue")
         present = self.present()
-        if not isinstance(asked, Mapping):
+        if not isinstance(ending, Mapping):
             return present
-        return {queue: self._given(queue, asked.get(queue, LATEST)) for queue in present}
+        return {queue: self._position(queue, ending.get(queue, LATEST)) for queue in present}
 
     def stop_at_present(self) -> None:
-        """From now on the logs end where they end now."""
-        self._looked_at = float("-inf")
+        """Treat the present ends of the logs as final, as the trigger `availableNow` wants it."""
+        self._discovered_at = float("-inf")
         self._target = self.present()
 
-    # -- how much to read next --------------------------------------------------------------------------
+    # -- batches and their partitions -------------------------------------------------------------------
 
-    def next(self, start: Positions, most: int | None) -> Positions:
-        """Where the next batch ends: at most `most` events on from `start`."""
-        found = self.present() if self._target is None else self._target
+    def next(self, start: Positions, limit: int | None) -> Positions:
+        """Return where the next batch ends: at most `limit` events from `start` on."""
+        present = self.present() if self._target is None else self._target
         # a queue that is empty or gone stays where it was
-        ends = {**start, **{queue: end for queue, end in found.items() if end.id != BEGINNING}}
-        if most is None:
+        ends = {**start, **{queue: end for queue, end in present.items() if end.id != BEGINNING}}
+        if limit is None:
             return ends
-        plan = self._ahead.take(start, most)
+        plan = self._ahead.take(start, limit)
         if plan is None or not plan.fits(ends):
-            plan = self._counting.plan(start, ends, most)
+            plan = self._counter.plan(start, ends, limit)
         self._points = plan.points
-        if offsets.waiting(plan.end, ends) > most:
-            self._ahead.begin(plan.end, ends, most)
+        if offsets.waiting(plan.end, ends) > limit:
+            self._ahead.begin(plan.end, ends, limit)
         return plan.end
 
-    # -- how to split it --------------------------------------------------------------------------------
-
-    def stretches(self, start: Positions, end: Positions) -> list[Stretch]:
-        """What lies between two offsets, in as many pieces as were asked for."""
-        wholes = offsets.stretches(start, end)
-        step = self._step(wholes)
-        pieces: list[Stretch] = []
+    def ranges(self, start: Positions, end: Positions) -> list[OffsetRange]:
+        """Return the ranges between two offsets, split into as many pieces as were asked for."""
+        wholes = offsets.offset_ranges(start, end)
+        wanted = self._counter.pieces(len(wholes))
+        total = sum(whole.expected or 0 for whole in wholes)
+        step = PARTITION_EVENTS if wanted is None or total == 0 else max(-(-total // wanted), 1)
+        pieces: list[OffsetRange] = []
         for whole in wholes:
-            counted = self._points.get((whole.queue, whole.after, whole.until))
-            if counted is not None:
-                pieces += offsets.split(whole, counted)
-            elif whole.expected is not None and whole.expected <= step:
-                pieces.append(whole)
-            else:
-                pieces += offsets.split(whole, self._counting.points(whole, step))
+            points = self._points.get((whole.queue, whole.after, whole.until))
+            if points is None:
+                is_small = whole.expected is not None and whole.expected <= step
+                points = [] if is_small else self._counter.points(whole, step)
+            pieces += offsets.split(whole, points)
         return pieces
 
-    def _step(self, wholes: list[Stretch]) -> int:
-        wanted = self._counting.pieces(len(wholes))
-        total = sum(whole.expected or 0 for whole in wholes)
-        return PARTITION_EVENTS if wanted is None or total == 0 else max(-(-total // wanted), 1)
-
-    # -- the server -------------------------------------------------------------------------------------
-
     def _extent(self, queue: str) -> Extent:
-        return self._visit.ask(lambda: self._visit.events(queue).extent())
+        return self._client.call(self._client.events(queue).extent)
 
     def close(self) -> None:
         self._ahead.close()
-        self._visit.close()
+        self._client.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""A SparkSession that knows Corral: its Java, its Python, its format."""
+"""SparkSessions that know Corral: its Java, its Python, its format."""
 
 import os
 import sys
@@ -12,27 +12,30 @@ if TYPE_CHECKING:
 
 EMBEDDED_MASTER = "local[*]"
 
-USUAL = {
+DEFAULT_CONF = {
     "spark.sql.session.timeZone": "UTC",
-    # filters on state, name and time then reach the server; Spark keeps this off by default
+    # lets filters on state, name and time reach the server; off by default in Spark
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What Corral asks of a session; anything given wins over it."""
+"""Configuration of a session, unless `conf` says otherwise."""
 
 
-def prepare() -> None:
-    """Tell Spark which Java and which Python to run; what the environment says already stays."""
-    os.environ["JAVA_HOME"] = str(find_java())
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+def register(spark: "SparkSession") -> None:
+    """Register `format("corral")` in a session that has not found it by itself.
+
+    >>> register(spark)                                                             # doctest: +SKIP
+    """
+    from corral.spark.source import CorralSource
+
+    spark.dataSource.register(CorralSource)
 
 
 def session(
     master: str | None = None, *, name: str = "corral", conf: Mapping[str, str] | None = None
 ) -> "SparkSession":
-    """A session with Corral's format registered: the running one, else a new one.
+    """Return a session with Corral's format registered: the running one, else a new one.
 
     `master` is any of Spark's own (`local[2]`, `spark://host:7077`, `yarn`, `k8s://…`) or, for Spark
     Connect, `sc://host:15002`; without one SPARK_REMOTE, then MASTER in the environment, else this machine.
@@ -42,25 +45,22 @@ def session(
     """
     from pyspark.sql import SparkSession
 
-    from corral.spark import register
-
     master = master or os.environ.get("SPARK_REMOTE") or os.environ.get("MASTER") or EMBEDDED_MASTER
-    wanted = {**USUAL, **(conf or {})}
+    settings = {**DEFAULT_CONF, **(conf or {})}
     builder = SparkSession.builder.appName(name)
     if master.startswith("sc://"):
-        made = builder.remote(master).getOrCreate()
+        spark = builder.remote(master).getOrCreate()
         for key in ("spark.sql.session.timeZone", "spark.sql.python.filterPushdown.enabled"):
-            made.conf.set(key, wanted[key])
+            spark.conf.set(key, settings[key])
     else:
-        prepare()
+        os.environ["JAVA_HOME"] = str(find_java())
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         if master.startswith("local"):
-            # one machine needs no name of its own, and must not be reached from another
+            # one machine needs no host name, and must not be reachable from another
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")
-            wanted.setdefault("spark.driver.host", "127.0.0.1")
-        builder = builder.master(master)
-        for key, value in wanted.items():
-            builder = builder.config(key, value)
-        made = builder.getOrCreate()
-    register(made)
-    return made
+            settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
+            settings.setdefault("spark.driver.host", "127.0.0.1")
+        spark = builder.master(master).config(map=dict(settings)).getOrCreate()
+    register(spark)
+    return spark

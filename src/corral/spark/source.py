@@ -1,25 +1,20 @@
-"""CorralSource: `format("corral")`, as Spark sees it."""
+"""CorralSource: the data source behind `format("corral")`."""
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
+from pyspark.sql import datasource
 from pyspark.sql.types import StructType
 
 from corral.core import naming
 from corral.errors import InvalidOptions, Unsupported
 from corral.spark import options
 from corral.spark.events import EventReader, EventStreamReader
-from corral.spark.jobs import USUAL_PARTITIONS, JobReader
+from corral.spark.jobs import JobReader
+from corral.spark.options import EventReadOptions, JobReadOptions, QueueAddress, WriteOptions
 from corral.spark.schema import EVENTS, JOBS
 from corral.spark.writer import JobStreamWriter, JobWriter
 
 
-class CorralSource(DataSource):
-    """Jobs and their events as tables, and rows as jobs.
+class CorralSource(datasource.DataSource):
+    """Jobs and their events as tables, and rows as jobs. All methods run on the driver.
 
     >>> spark.read.format("corral").option("url", url).option("queue", "mail").load()      # doctest: +SKIP
     """
@@ -31,37 +26,32 @@ class CorralSource(DataSource):
     def schema(self) -> StructType:
         return EVENTS if options.table(self.options) == "events" else JOBS
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        where = options.where(self.options)
+    def reader(self, schema: StructType) -> datasource.DataSourceReader:
+        address = options.queue_address(self.options)
         if options.table(self.options) == "events":
-            return EventReader(where, options.reading(self.options))
-        return JobReader(
-            where,
-            options.partition_count(self.options, USUAL_PARTITIONS),
-            options.retry_seconds(self.options),
-        )
+            return EventReader(address, options.parse(EventReadOptions, self.options))
+        return JobReader(address, options.parse(JobReadOptions, self.options))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802
         if options.table(self.options) == "jobs":
             raise Unsupported(
                 "the table 'jobs' is a snapshot and cannot be streamed; stream the table 'events', "
                 "or read jobs with spark.read"
             )
-        return EventStreamReader(options.where(self.options), options.reading(self.options))
+        address = options.queue_address(self.options)
+        return EventStreamReader(address, options.parse(EventReadOptions, self.options))
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        where, writing = self._writing(overwrite)
-        return JobWriter(where, writing, schema.fieldNames())
+    def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceWriter:
+        return JobWriter(*self._target(overwrite), schema.fieldNames())
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        where, writing = self._writing(overwrite)
-        return JobStreamWriter(where, writing, schema.fieldNames())
+    def streamWriter(self, schema: StructType, overwrite: bool) -> datasource.DataSourceStreamWriter:  # noqa: N802
+        return JobStreamWriter(*self._target(overwrite), schema.fieldNames())
 
-    def _writing(self, overwrite: bool) -> tuple[options.Where, options.Writing]:
+    def _target(self, overwrite: bool) -> tuple[QueueAddress, WriteOptions]:
         if overwrite:
             raise Unsupported('jobs are added and never replaced; use mode("append")')
-        where = options.where(self.options)
-        if len(where.queues) != 1 or where.has_pattern:
-            raise InvalidOptions(f"jobs go to one queue, and {where.queue!r} names several; name one")
-        naming.check_queue(where.queue)
-        return where, options.writing(self.options)
+        address = options.queue_address(self.options)
+        if len(address.queues) != 1 or address.has_pattern:
+            raise InvalidOptions(f"jobs go to one queue, and {address.queue!r} names several; name one")
+        naming.check_queue(address.queue)
+        return address, options.parse(WriteOptions, self.options)

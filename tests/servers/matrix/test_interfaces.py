@@ -10,8 +10,8 @@ from corral.bullmq import Queue as DropInQueue
 from corral.bullmq import QueueEvents
 from corral.bullmq import Worker as DropInWorker
 from corral.protocols import PROTOCOLS
-from corral.spark.client import Visit
-from corral.spark.options import where
+from corral.spark.client import QueueClient
+from corral.spark.options import queue_address
 from tests.servers.matrix.kinds import Served
 from tests.support.apps import ended, working
 from tests.support.gateway import Gateway
@@ -102,7 +102,7 @@ async def becomes_listed(queue: DropInQueue) -> bool:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_visit_without_an_event_loop_reads_it(served: Served, protocol: str) -> None:
+async def test_a_client_without_an_event_loop_reads_it(served: Served, protocol: str) -> None:
     app = Corral(served.url, protocol=protocol, namespaces=served.namespaces)
     queue = app.queue()
     async with app:
@@ -112,10 +112,10 @@ async def test_a_visit_without_an_event_loop_reads_it(served: Served, protocol: 
         asked["namespace"] = served.namespaces[protocol]
 
     def look() -> tuple[list[str], int]:
-        with Visit(where({**asked, "queue": "*"}), retry_s=5) as visit:
+        with QueueClient(queue_address({**asked, "queue": "*"}), retry_s=5) as client:
             # by its name as it was given, too
             given = queue.name.strip("{}")
-            return visit.queues(), visit.ask(lambda: visit.events(given).extent()).length
+            return client.queues(), client.call(lambda: client.events(given).extent()).length
 
     names, length = await asyncio.to_thread(look)
     assert names == [queue.name]

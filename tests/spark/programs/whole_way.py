@@ -5,10 +5,10 @@ import sys
 from typing import Any
 
 from corral.spark import session
-from corral.spark.lake.ingest import file_events
-from corral.spark.lake.run import run
+from corral.spark.lake.ingest import ingest
+from corral.spark.lake.run import run_lake
 from corral.spark.lake.tables import Lake
-from corral.spark.options import Where
+from corral.spark.options import QueueAddress
 
 QUICK = {
     "spark.driver.memory": "1g",
@@ -25,11 +25,11 @@ QUICK = {
 }
 
 
-def fill(spark: Any, lake: Lake, where: Where, how: str) -> dict[str, Any]:
+def fill(spark: Any, lake: Lake, where: QueueAddress, how: str) -> dict[str, Any]:
     if how == "whole":
-        run(spark, lake, [where])
+        run_lake(spark, lake, [where])
     else:
-        file_events(spark, lake, [where])
+        ingest(spark, lake, [where])
     plain = spark.read.parquet(f"{lake.path}/bronze")
     outcomes = lake.jobs(spark).groupBy("outcome").count().collect()
     return {
@@ -41,7 +41,7 @@ def fill(spark: Any, lake: Lake, where: Where, how: str) -> dict[str, Any]:
 
 def main(master: str, url: str, folder: str, how: str) -> None:
     spark = session(master, conf=QUICK)
-    where = Where(url, "bullmq", "bull", "mail")
+    where = QueueAddress(url, "bullmq", "bull", "mail")
     reader = spark.read.format("corral").option("url", url).option("queue", "mail")
     read = reader.option("minPartitions", "2").load().count()
     rows = spark.range(30, numPartitions=2).selectExpr("id", "concat('reader-', id) as to")

@@ -13,8 +13,8 @@ from corral.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from corral.spark.lake.audit.audit import Audit
-    from corral.spark.lake.report.report import Table
-    from corral.spark.options import Where
+    from corral.spark.lake.report.report import ReportTable
+    from corral.spark.options import QueueAddress
 
 QUICK = {
     "spark.driver.memory": "600m",
@@ -33,7 +33,7 @@ class _Told:
 
     events: int
     jobs: Any
-    queues: "Table"
+    queues: "ReportTable"
     audits: "list[Audit]"
 
 
@@ -71,17 +71,17 @@ def _work(url: str, stage: Stage) -> _Told:
 
     from corral.spark.lake.audit.audit import audit_lake
     from corral.spark.lake.report.report import report_lake
-    from corral.spark.lake.run import run
+    from corral.spark.lake.run import run_lake
     from corral.spark.lake.tables import Lake
 
-    places = _places(url)
+    addresses = _addresses(url)
     with (
         tempfile.TemporaryDirectory(prefix="corral-lake-") as folder,
         sparks.started("local[2]", {**QUICK, "spark.local.dir": folder}) as spark,
     ):
         lake = Lake(f"{folder}/lake")
         with sparks.bar(stage.screen, "the lake (every protocol)") as tell:
-            ran = run(spark, lake, places, tell=tell)
+            ran = run_lake(spark, lake, addresses, on_progress=tell)
         of = sf.col("outcome")
         [row] = (
             lake.jobs(spark)
@@ -95,11 +95,13 @@ def _work(url: str, stage: Stage) -> _Told:
             .collect()
         )
         # nobody works any more, so the lake reaches to the present
-        audits = [audit_lake(spark, lake, where, lambda: None) for where in places]
+        audits = [audit_lake(spark, lake, address, lambda: None) for address in addresses]
         return _Told(ran.events, row, report_lake(spark, lake).queues, audits)
 
 
-def _places(url: str) -> "Sequence[Where]":
-    from corral.spark.options import Where
+def _addresses(url: str) -> "Sequence[QueueAddress]":
+    from corral.spark.options import QueueAddress
 
-    return [Where(url, protocol.name, protocol.default_namespace, "*") for protocol in PROTOCOLS.values()]
+    return [
+        QueueAddress(url, protocol.name, protocol.default_namespace, "*") for protocol in PROTOCOLS.values()
+    ]

@@ -1,1 +1,1 @@
-"""The lake: a history of jobs in three layers, with reports and audits."""
+"""The lake: the history of jobs in three layers (bronze, silver, gold), with reports and audits."""

@@ -5,31 +5,29 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import orjson
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from corral.errors import CorralError
-from corral.spark.lake.tables import BRONZE, HISTORY, Lake
+from corral.spark.lake.tables import BRONZE, BRONZE_SCHEMA, Lake
 from corral.spark.lake.versions import read_json, visible, write_json
 from corral.spark.offsets import BEGINNING, id_key
 from corral.spark.schema import GAP
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 MARK = "_batch.json"
 OPEN_FILES = 32
-"""So many days of one batch are written side by side; without it Spark sorts every batch by day first."""
+"""Days of one batch that are written side by side; without it Spark sorts every batch by day first."""
 
 _FOLDER = re.compile(r"batch=(?P<query>[0-9a-f-]{36})-(?P<number>\d{8,})")
 
 
 @dataclass(frozen=True)
-class Batch:
+class BronzeBatch:
     """One micro-batch of one query, as it lies in bronze."""
 
     query: str
@@ -37,22 +35,30 @@ class Batch:
     folder: Path
 
     @property
+    def mark(self) -> dict[str, Any]:
+        """Its rows, its source and the positions it ends at."""
+        return read_json(self.folder / MARK) or {}
+
+    @property
     def rows(self) -> int:
-        return int((read_json(self.folder / MARK) or {}).get("rows", 0))
+        return int(self.mark.get("rows", 0))
 
 
 @dataclass(frozen=True)
 class BronzeSink:
-    """What `foreachBatch` is given: files a batch, once however often it is replayed. Runs on the driver."""
+    """The function given to `foreachBatch`: writes a batch, once however often it is replayed.
+
+    Runs on the driver; the files are written by executors.
+    """
 
     lake: Lake
     source: str
 
-    def __call__(self, frame: "DataFrame", number: int) -> None:
+    def __call__(self, frame: DataFrame, number: int) -> None:
         checkpoint = self.lake.checkpoint(self.source)
         query, positions = query_of(checkpoint), positions_of(checkpoint, number)
         if has_batch(self.lake, query, number):
-            # Spark had not noted that it was done
+            # Spark had not recorded that it was done
             check_known(self.lake, self.source, positions or {})
             return
         folder = self.lake.work / f"batch-{uuid4().hex}"
@@ -62,28 +68,15 @@ class BronzeSink:
         if not rows:
             shutil.rmtree(folder)
             return
-        write_json(
-            folder / MARK,
-            {
-                "source": self.source,
-                "query": query,
-                "batch": number,
-                "rows": rows,
-                "positions": positions,
-            },
-        )
-        land(self.lake, folder, query, number)
-
-
-def land(lake: Lake, folder: Path, query: str, number: int) -> None:
-    """Make a finished batch part of bronze in one step, unless it is there already."""
-    with lake.turning():
-        generations = lake.generations(BRONZE)
-        current = generations.current() or generations.advance({})
-        if has_batch(lake, query, number):
-            shutil.rmtree(folder)
-        else:
-            folder.rename(current / f"batch={query}-{number:08d}")
+        mark = {"source": self.source, "query": query, "batch": number, "rows": rows, "positions": positions}
+        write_json(folder / MARK, mark)
+        with self.lake.bronze_lock():
+            versions = self.lake.versions(BRONZE)
+            current = versions.current() or versions.advance({})
+            if has_batch(self.lake, query, number):
+                shutil.rmtree(folder)
+            else:
+                folder.rename(current / f"batch={query}-{number:08d}")
 
 
 def check_known(lake: Lake, source: str, positions: Mapping[str, Any]) -> None:
@@ -99,13 +92,13 @@ def check_known(lake: Lake, source: str, positions: Mapping[str, Any]) -> None:
             )
 
 
-def batches(lake: Lake) -> list[Batch]:
-    """The batches that lie in folders of their own, in their order."""
-    current = lake.generations(BRONZE).current()
+def batches(lake: Lake) -> list[BronzeBatch]:
+    """Return the batches that have a folder of their own, in their order."""
+    current = lake.versions(BRONZE).current()
     if current is None:
         return []
     found = [
-        Batch(match["query"], int(match["number"]), folder)
+        BronzeBatch(match["query"], int(match["number"]), folder)
         for folder in current.iterdir()
         if (match := _FOLDER.fullmatch(folder.name))
     ]
@@ -113,8 +106,8 @@ def batches(lake: Lake) -> list[Batch]:
 
 
 def reached(lake: Lake) -> dict[str, int]:
-    """Query -> the last of its batches that is in bronze; its batches come one after the other."""
-    numbers: dict[str, int] = dict(lake.generations(BRONZE).manifest().get("reached", {}))
+    """Return query -> the last of its batches in bronze; batches come one after the other."""
+    numbers: dict[str, int] = dict(lake.versions(BRONZE).manifest().get("reached", {}))
     for batch in batches(lake):
         numbers[batch.query] = max(batch.number, numbers.get(batch.query, -1))
     return numbers
@@ -124,34 +117,28 @@ def has_batch(lake: Lake, query: str, number: int) -> bool:
     return number <= reached(lake).get(query, -1)
 
 
-def since(lake: Lake, covered: Mapping[str, int]) -> list[Batch]:
-    """The batches that are later than these."""
+def batches_after(lake: Lake, covered: Mapping[str, int]) -> list[BronzeBatch]:
+    """Return the batches later than these (query -> number)."""
     return [batch for batch in batches(lake) if batch.number > covered.get(batch.query, -1)]
 
 
-def read_batches(spark: "SparkSession", some: list[Batch]) -> "DataFrame":
-    """The events of these batches."""
-    return read_folders(spark, [batch.folder for batch in some])
-
-
-def read_folders(spark: "SparkSession", folders: list[Path]) -> "DataFrame":
-    """The events of some of the folders of one generation."""
-    reader = spark.read.schema(HISTORY).option("basePath", str(folders[0].parent))
-    return reader.parquet(*map(str, folders)).select(*HISTORY.fieldNames())
+def read_folders(spark: SparkSession, folders: list[Path]) -> DataFrame:
+    """Return the events in some of the folders of one version."""
+    reader = spark.read.schema(BRONZE_SCHEMA).option("basePath", str(folders[0].parent))
+    return reader.parquet(*map(str, folders)).select(*BRONZE_SCHEMA.fieldNames())
 
 
 def last_positions(lake: Lake, source: str) -> dict[str, Any] | None:
-    """How far a source was read, as its last batch says: for a query that has lost its checkpoint."""
-    kept: dict[str, Any] | None = lake.generations(BRONZE).manifest().get("positions", {}).get(source)
-    marks = [read_json(batch.folder / MARK) or {} for batch in batches(lake)]
-    for mark in marks:
-        if mark.get("source") == source and mark.get("positions"):
-            kept = further(kept, mark["positions"])
-    return kept
+    """Return how far a source was read, for a query that has lost its checkpoint."""
+    positions: dict[str, Any] | None = lake.versions(BRONZE).manifest().get("positions", {}).get(source)
+    for batch in batches(lake):
+        if batch.mark.get("source") == source and batch.mark.get("positions"):
+            positions = further(positions, batch.mark["positions"])
+    return positions
 
 
 def further(one: Mapping[str, Any] | None, other: Mapping[str, Any]) -> dict[str, Any]:
-    """For each queue the later of two positions."""
+    """Return for each queue the later of two positions."""
     merged = dict(one or {})
     for queue, position in other.items():
         if queue not in merged or id_key(merged[queue]["id"]) < id_key(position["id"]):
@@ -159,43 +146,44 @@ def further(one: Mapping[str, Any] | None, other: Mapping[str, Any]) -> dict[str
     return merged
 
 
-def standing(lake: Lake) -> dict[str, Any]:
-    """How far every query and every source has come: what a new generation says of itself."""
-    marks = (read_json(batch.folder / MARK) or {} for batch in batches(lake))
-    sources = {mark["source"] for mark in marks if "source" in mark}
-    kept: dict[str, Any] = lake.generations(BRONZE).manifest().get("positions", {})
-    positions = {source: last_positions(lake, source) for source in {*kept, *sources}}
-    return {"reached": reached(lake), "positions": positions}
+def manifest(lake: Lake) -> dict[str, Any]:
+    """Return how far every query and every source has come: the manifest of a new version."""
+    sources = {batch.mark["source"] for batch in batches(lake) if "source" in batch.mark}
+    sources |= lake.versions(BRONZE).manifest().get("positions", {}).keys()
+    return {
+        "reached": reached(lake),
+        "positions": {source: last_positions(lake, source) for source in sources},
+    }
 
 
-def missing(spark: "SparkSession", lake: Lake) -> list[dict[str, Any]]:
-    """The gaps of bronze: queue, why, and how many events were gone (None where nobody knows)."""
+def gaps(spark: SparkSession, lake: Lake) -> list[dict[str, Any]]:
+    """Return the gaps of bronze: queue, why, and how many events are missing (None where unknown)."""
     rows = lake.bronze(spark).where(sf.col("event") == GAP).select("protocol", "queue", "data").collect()
     return [{"protocol": row["protocol"], "queue": row["queue"], **orjson.loads(row["data"])} for row in rows]
 
 
-# -- Spark's own notes --------------------------------------------------------------------------------------
+# -- Spark's checkpoints ------------------------------------------------------------------------------------
 
 
 def query_of(checkpoint: Path) -> str:
-    """The id of the query that this checkpoint belongs to."""
-    told = read_json(checkpoint / "metadata")
-    if told is None:
+    """Return the id of the query that this checkpoint belongs to."""
+    metadata = read_json(checkpoint / "metadata")
+    if metadata is None:
         raise CorralError(f"the checkpoint {checkpoint} has no 'metadata', which Spark writes first")
-    return str(told["id"])
+    return str(metadata["id"])
 
 
 def positions_of(checkpoint: Path, number: int) -> dict[str, Any] | None:
-    """Where a batch ends, as Spark has noted it before the batch began; None where that cannot be read."""
+    """Return where a batch ends, as Spark recorded before it began; None where that cannot be read."""
     try:
         last = (checkpoint / "offsets" / str(number)).read_text().splitlines()[-1]
-        told = orjson.loads(last)
+        offset = orjson.loads(last)
     except (OSError, ValueError, IndexError):
         return None
-    is_ours = isinstance(told, dict) and all(isinstance(at, dict) and "id" in at for at in told.values())
-    return told if is_ours else None
+    is_ours = isinstance(offset, dict) and all(isinstance(at, dict) and "id" in at for at in offset.values())
+    return offset if is_ours else None
 
 
 def row_count(folder: Path) -> int:
-    """How many rows the files of a folder have, as their footers say."""
+    """Return how many rows the files of a folder have, by their footers."""
     return sum(pq.ParquetFile(file).metadata.num_rows for file in visible(folder))

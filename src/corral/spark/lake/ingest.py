@@ -1,4 +1,4 @@
-"""Filing: the query that brings a protocol's events into bronze, once to the present or for good."""
+"""Ingestion: the streaming queries that bring a protocol's events into bronze."""
 
 import json
 import re
@@ -8,82 +8,75 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from corral.errors import CorralError, InvalidOptions
 from corral.spark.lag import lag_of
 from corral.spark.lake import bronze
-from corral.spark.lake.bronze import BronzeSink
-from corral.spark.lake.tables import Lake
+from corral.spark.lake.tables import LAYOUT, Lake
 from corral.spark.lake.versions import write_json
-from corral.spark.options import Where
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+from corral.spark.options import QueueAddress
 
 BATCH_EVENTS = 1_000_000
-"""Of one batch at most: what a lake that is far behind reads before it notes how far it is."""
-LOOK_S = 0.2
+"""Events of one batch at most: what a lake that is far behind reads before it records its progress."""
+POLL_S = 0.2
 FINISH_S = 60.0
-"""So long a batch has to end once a stop is asked for; one that is broken off is read again later."""
+"""How long a batch may take to end once a stop is requested; one that is interrupted is read again later."""
 TIME_ZONE = "spark.sql.session.timeZone"
 _PYTHON_ERROR = re.compile(r"(?!org\.|java\.|py4j\.)([a-z_]\w*\.)*\w+(Error|Exception): \S")
 
 
 class LakeFailed(CorralError):
-    """A run of the lake was broken off; the next one goes on where it was."""
+    """A run of the lake was interrupted; the next one continues where it was."""
 
 
 @dataclass(frozen=True)
-class Progress:
+class LakeProgress:
     """How far a run is."""
 
-    doing: str
+    step: str
     read: int = 0
     behind: int = 0
 
 
-Tell = Callable[[Progress], None]
+OnProgress = Callable[[LakeProgress], None]
 
 
-def silent(progress: Progress) -> None:
-    """Tells nobody."""
-
-
-def file_events(
-    spark: "SparkSession",
+def ingest(
+    spark: SparkSession,
     lake: Lake,
-    places: Sequence[Where],
+    addresses: Sequence[QueueAddress],
     batch_events: int = BATCH_EVENTS,
-    tell: Tell = silent,
+    on_progress: OnProgress = lambda progress: None,
 ) -> None:
-    """Bring bronze alone to the present end of the events of these places.
+    """Bring bronze, and nothing else, to the present end of the events of these queues.
 
-    >>> file_events(spark, Lake("history"), [where])                                 # doctest: +SKIP
+    >>> ingest(spark, Lake("history"), [address])                                      # doctest: +SKIP
     """
-    with lake.alone(), in_utc(spark):
-        prepare(lake, places)
-        with filing(spark, lake, places, batch_events) as queries:
-            follow(queries, tell)
+    with lake.exclusive(), in_utc(spark):
+        prepare(lake, addresses)
+        with started_queries(spark, lake, addresses, batch_events) as queries:
+            await_queries(queries, on_progress)
 
 
 @contextmanager
-def filing(
-    spark: "SparkSession",
+def started_queries(
+    spark: SparkSession,
     lake: Lake,
-    places: Sequence[Where],
-    batch_events: int,
+    addresses: Sequence[QueueAddress],
+    batch_events: int = BATCH_EVENTS,
     every_s: float | None = None,
-) -> Iterator[list["StreamingQuery"]]:
-    """A query for each place, started; they end by themselves at the present, or look again `every_s`."""
+) -> Iterator[list[StreamingQuery]]:
+    """Start a query for each address; they end by themselves at the present, or poll again `every_s`."""
     queries: list[StreamingQuery] = []
     try:
-        for where in places:
-            queries.append(_start(spark, lake, where, batch_events, every_s))
+        for address in addresses:
+            queries.append(_start(spark, lake, address, batch_events, every_s))
         yield queries
     except PySparkException as error:
         raise LakeFailed(f"the lake {lake.path} was not brought up to date: {_cause(error)}") from error
@@ -93,73 +86,91 @@ def filing(
 
 
 def _start(
-    spark: "SparkSession", lake: Lake, where: Where, batch_events: int, every_s: float | None
-) -> "StreamingQuery":
-    source = source_name(where)
+    spark: SparkSession, lake: Lake, address: QueueAddress, batch_events: int, every_s: float | None
+) -> StreamingQuery:
+    source = source_name(address)
     checkpoint = lake.checkpoint(source)
-    # a query that has lost its notes goes on where bronze says it was
+    # a query that has lost its checkpoint continues from the positions in bronze
     starting = None if checkpoint.exists() else bronze.last_positions(lake, source)
-    events = events_as_they_come(spark, where, batch_events, starting)
+    events = event_stream(spark, address, batch_events, starting)
     writer = events.writeStream.queryName(f"corral-lake-{source}-{uuid4().hex[:8]}")
     writer = writer.option("checkpointLocation", str(checkpoint))
     if every_s is None:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{every_s} seconds")
-    return writer.foreachBatch(BronzeSink(lake, source)).start()
+    return writer.foreachBatch(bronze.BronzeSink(lake, source)).start()
 
 
-def follow(
-    queries: Sequence["StreamingQuery"],
-    tell: Tell = silent,
+def event_stream(
+    spark: SparkSession, address: QueueAddress, batch_events: int, starting: Mapping[str, Any] | None
+) -> DataFrame:
+    """Return a stream of events; what was trimmed before it was read is a row of its own."""
+    options = {"maxOffsetsPerTrigger": str(batch_events), "failOnDataLoss": "false"}
+    if starting is not None:
+        options["startingOffsets"] = json.dumps(starting)
+    return spark.readStream.format("corral").options(**address.as_options(), **options).load()
+
+
+def read_jobs(spark: SparkSession, address: QueueAddress) -> DataFrame:
+    """Return a snapshot of every job, in any state."""
+    return spark.read.format("corral").options(**address.as_options(), table="jobs").load()
+
+
+def await_queries(
+    queries: Sequence[StreamingQuery],
+    on_progress: OnProgress = lambda progress: None,
     should_stop: Callable[[], bool] = lambda: False,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
-    """Stay until the queries have read what there is, or a stop is asked for and their batches are done."""
-    seen = [_Seen() for _ in queries]
-    tell(Progress("reading events"))
+    """Return when the queries have ended, or when a stop is requested and their batches are done."""
+    counts = [_QueryCounts() for _ in queries]
+    on_progress(LakeProgress("reading events"))
     while True:
-        have_ended = [query.awaitTermination(LOOK_S / len(queries)) for query in queries]  # type: ignore[arg-type]
-        news = [one.look(query) for one, query in zip(seen, queries, strict=True)]
-        if any(news):
-            read, behind = sum(one.read for one in seen), sum(one.behind for one in seen)
-            tell(Progress("reading events", read, behind))
+        have_ended = [query.awaitTermination(POLL_S / len(queries)) for query in queries]  # type: ignore[arg-type]
+        changes = [count.update(query) for count, query in zip(counts, queries, strict=True)]
+        if any(changes):
+            read, behind = sum(count.read for count in counts), sum(count.behind for count in counts)
+            on_progress(LakeProgress("reading events", read, behind))
         if all(have_ended):
             return
         if should_stop():
             for query in queries:
-                _let_finish(query)
+                _await_batch(query)
             return
         meanwhile()
 
 
 @dataclass
-class _Seen:
-    """What a query has told of its progress so far."""
+class _QueryCounts:
+    """Events that a query has read and has not read yet, by its progress."""
 
     read: int = 0
     behind: int = 0
     batch: int = -1
 
-    def look(self, query: "StreamingQuery") -> bool:
-        """Is there news?"""
-        news = [progress for progress in query.recentProgress if progress["batchId"] > self.batch]
-        for progress in news:
+    def update(self, query: StreamingQuery) -> bool:
+        """Add up new progress; return whether there was any."""
+        new = [progress for progress in query.recentProgress if progress["batchId"] > self.batch]
+        for progress in new:
             self.batch = progress["batchId"]
-            # over Spark Connect only the sources tell
+            # over Spark Connect only the sources have the number of rows
             self.read += sum(source["numInputRows"] or 0 for source in progress["sources"])
             self.behind = sum(lag_of(progress["sources"]).values())
-        return bool(news)
+        return bool(new)
 
 
-def prepare(lake: Lake, places: Sequence[Where]) -> None:
-    """A folder that is a lake, with nothing in it that a killed run has left half done."""
-    is_strange = (
-        lake.root.exists()
-        and not lake.exists
-        and any(not child.name.startswith("_") for child in lake.root.iterdir())
-    )
-    if is_strange:
+def _await_batch(query: StreamingQuery) -> None:
+    """Wait for the current batch: a query that is stopped within it would have to read it again."""
+    deadline = time.monotonic() + FINISH_S
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(POLL_S / 4)
+
+
+def prepare(lake: Lake, addresses: Sequence[QueueAddress]) -> None:
+    """Make the folder a lake, and delete what a killed run has left unfinished."""
+    children = [] if lake.exists or not lake.root.exists() else list(lake.root.iterdir())
+    if any(not child.name.startswith("_") for child in children):
         raise InvalidOptions(
             f"the folder {lake.path} has other things in it and is no lake; give an empty one or a new name"
         )
@@ -167,20 +178,30 @@ def prepare(lake: Lake, places: Sequence[Where]) -> None:
     lake.work.mkdir(parents=True)
     before: dict[str, Any] = lake.settings().get("sources", {})
     sources = before | {
-        source_name(where): {
-            "protocol": where.protocol_name,
-            "namespace": where.namespace,
-            "queue": where.queue,
+        source_name(address): {
+            "protocol": address.protocol_name,
+            "namespace": address.namespace,
+            "queue": address.queue,
         }
-        for where in places
+        for address in addresses
     }
     if sources != before:
-        write_json(lake.settings_file, {"layout": 1, "sources": sources})
+        write_json(lake.settings_file, {"layout": LAYOUT, "sources": sources})
+
+
+def source_name(address: QueueAddress) -> str:
+    """Return the name of a protocol and namespace, whose queues may come and go.
+
+    >>> source_name(QueueAddress("redis://localhost", "bullmq", "bull", "mail"))
+    'bullmq-535a5307'
+    """
+    key = json.dumps([address.protocol_name, address.namespace]).encode()
+    return f"{address.protocol_name}-{sha256(key).hexdigest()[:8]}"
 
 
 @contextmanager
-def in_utc(spark: "SparkSession") -> Iterator[None]:
-    """Days begin at midnight in UTC, whatever the session's own zone is."""
+def in_utc(spark: SparkSession) -> Iterator[None]:
+    """Make days begin at midnight in UTC, whatever the session's time zone is."""
     before = spark.conf.get(TIME_ZONE)
     spark.conf.set(TIME_ZONE, "UTC")
     try:
@@ -189,50 +210,9 @@ def in_utc(spark: "SparkSession") -> Iterator[None]:
         spark.conf.set(TIME_ZONE, before or "UTC")
 
 
-def _let_finish(query: "StreamingQuery") -> None:
-    """Wait for the batch at hand: a query that is stopped in the middle would have to read it again."""
-    deadline = time.monotonic() + FINISH_S
-    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-        time.sleep(LOOK_S / 4)
-
-
 def _cause(error: PySparkException) -> str:
-    """The one line of a long story that tells what went wrong: the last that a Python error wrote."""
+    """Return the line of a long message that says what went wrong: the last one of a Python error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("corral.")]
-    told = ours or [line for line in lines if _PYTHON_ERROR.match(line)]
-    return told[-1] if told else lines[0] if lines else type(error).__name__
-
-
-def source_name(where: Where) -> str:
-    """The protocol and namespace as the name of a folder; queues may join and leave.
-
-    >>> source_name(Where("redis://localhost", "bullmq", "bull", "mail"))
-    'bullmq-535a5307'
-    """
-    named = json.dumps([where.protocol_name, where.namespace]).encode()
-    return f"{where.protocol_name}-{sha256(named).hexdigest()[:8]}"
-
-
-def events_as_they_come(
-    spark: "SparkSession", where: Where, batch_events: int, starting: Mapping[str, Any] | None
-) -> "DataFrame":
-    """A stream of events; what was trimmed before it was read is a row of its own."""
-    options = {"maxOffsetsPerTrigger": str(batch_events), "failOnDataLoss": "false"}
-    if starting is not None:
-        options["startingOffsets"] = json.dumps(starting)
-    return spark.readStream.format("corral").options(**_named(where), **options).load()
-
-
-def snapshot_of(spark: "SparkSession", where: Where) -> "DataFrame":
-    """Every job there is now, in any state."""
-    return spark.read.format("corral").options(**_named(where), table="jobs").load()
-
-
-def _named(where: Where) -> dict[str, str]:
-    return {
-        "url": where.url,
-        "protocol": where.protocol_name,
-        "namespace": where.namespace,
-        "queue": where.queue,
-    }
+    causes = ours or [line for line in lines if _PYTHON_ERROR.match(line)]
+    return causes[-1] if causes else lines[0] if lines else type(error).__name__

@@ -1,30 +1,29 @@
-"""Lake: where its tables lie, and each of them as a DataFrame."""
+"""Lake: a folder with the history of jobs, and each of its tables as a DataFrame."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, DateType, StructType
 
 from corral.errors import InvalidOptions, short_repr
 from corral.spark.lake import gold, silver
-from corral.spark.lake.versions import WORK, Generations, locked, read_json
+from corral.spark.lake.versions import WORK, TableVersions, locked, read_json
 from corral.spark.schema import EVENTS
 
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from pyspark.sql import DataFrame, SparkSession
-
+LAYOUT = 2
+"""Written into a lake; 1 had other names of columns: `room` for `protocol`, `life` for `generation`."""
 BRONZE, BACKFILL, ATTEMPTS, JOBS, MINUTES = "bronze", "backfill", "attempts", "jobs", "minutes"
 
-HISTORY = StructType([*EVENTS.fields]).add("date", DateType())
-"""The columns of bronze: those of events, and the day they are filed under."""
+BRONZE_SCHEMA = StructType([*EVENTS.fields]).add("date", DateType())
+"""The columns of events, and the day of the event."""
 
 
 @dataclass(frozen=True)
 class Lake:
-    """A folder with the history of jobs in it.
+    """A folder with the history of jobs.
 
     >>> Lake("history").attempts(spark).groupBy("outcome").count().show()          # doctest: +SKIP
     """
@@ -42,7 +41,7 @@ class Lake:
             raise InvalidOptions("the lake's folder has an empty name; give a path such as ./lake")
         object.__setattr__(self, "path", str(Path(rest if separator else self.path).expanduser().absolute()))
 
-    # -- paths ------------------------------------------------------------------------------------------
+    # -- files ------------------------------------------------------------------------------------------
 
     @property
     def root(self) -> Path:
@@ -50,7 +49,7 @@ class Lake:
 
     @property
     def work(self) -> Path:
-        """For what is being made; nothing in it counts."""
+        """The folder of unfinished files; nothing in it is part of a table."""
         return self.root / WORK
 
     @property
@@ -58,67 +57,79 @@ class Lake:
         return self.root / "_lake.json"
 
     def settings(self) -> dict[str, Any]:
-        """What the lake knows of itself: where its events came from."""
+        """Return the layout of the lake and the sources of its events."""
         return read_json(self.settings_file) or {}
 
     @property
     def exists(self) -> bool:
         return self.settings_file.exists()
 
+    def check_layout(self) -> None:
+        """Refuse a lake whose tables have the columns of an earlier layout."""
+        layout = self.settings().get("layout", LAYOUT)
+        if layout < LAYOUT:
+            raise InvalidOptions(
+                f"the lake {self.path} was written by an earlier Corral, with the column 'room' in place of "
+                f"'protocol'; make a new one in another folder (corral lake run NEW, then corral lake "
+                f"backfill NEW for jobs whose events are gone); any Parquet reader still reads the old one"
+            )
+
     def checkpoint(self, source: str) -> Path:
-        """Where Spark notes how far the events of one source were read."""
+        """Return the folder of Spark's checkpoint for the events of one source."""
         return self.root / "_checkpoints" / source
 
-    def generations(self, table: str) -> Generations:
-        return Generations(self.root, table)
+    def versions(self, table: str) -> TableVersions:
+        return TableVersions(self.root, table)
 
-    def alone(self) -> "AbstractContextManager[None]":
-        """One process at a time works on a lake; readers are always welcome."""
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Hold the lake's lock: one process at a time writes, any number may read."""
+        self.check_layout()
         return locked(self.root / "_run.lock", wait=False)
 
-    def turning(self) -> "AbstractContextManager[None]":
-        """Held for the moment in which bronze changes."""
+    def bronze_lock(self) -> AbstractContextManager[None]:
+        """Hold the lock for the moment in which bronze changes."""
         return locked(self.root / "_turn.lock")
 
     # -- tables -----------------------------------------------------------------------------------------
 
-    def bronze(self, spark: "SparkSession") -> "DataFrame":
-        """Every event as it was, and the rows of gaps: the columns of events, and `date`."""
-        return self._read(spark, BRONZE, HISTORY)
+    def bronze(self, spark: SparkSession) -> DataFrame:
+        """Return all events as they were, and the rows of gaps: the columns of events, and `date`."""
+        return self._read(spark, BRONZE, BRONZE_SCHEMA)
 
-    def backfilled(self, spark: "SparkSession") -> "DataFrame":
-        """What snapshots told of jobs whose events are gone, in the shape of events."""
-        return self._read(spark, BACKFILL, HISTORY)
+    def backfilled(self, spark: SparkSession) -> DataFrame:
+        """Return the events that were derived from snapshots, for jobs whose events are gone."""
+        return self._read(spark, BACKFILL, BRONZE_SCHEMA)
 
-    def attempts(self, spark: "SparkSession") -> "DataFrame":
-        """One row an attempt: `silver.attempts`, and whether a backfill told of it."""
-        return self._read(spark, ATTEMPTS, shape_of(spark, ATTEMPTS))
+    def attempts(self, spark: SparkSession) -> DataFrame:
+        """Return one row per attempt: `silver.attempts`, and whether the job was backfilled."""
+        return self._read(spark, ATTEMPTS, table_schema(spark, ATTEMPTS))
 
-    def jobs(self, spark: "SparkSession") -> "DataFrame":
-        """One row a job's life: `silver.jobs`, and whether a backfill told of it."""
-        return self._read(spark, JOBS, shape_of(spark, JOBS))
+    def jobs(self, spark: SparkSession) -> DataFrame:
+        """Return one row per generation of a job: `silver.jobs`, and whether it was backfilled."""
+        return self._read(spark, JOBS, table_schema(spark, JOBS))
 
-    def minutes(self, spark: "SparkSession") -> "DataFrame":
-        """One row a queue and minute: `gold.minutes`."""
-        return self._read(spark, MINUTES, shape_of(spark, MINUTES))
+    def minutes(self, spark: SparkSession) -> DataFrame:
+        """Return one row per queue and minute: `gold.minutes`."""
+        return self._read(spark, MINUTES, table_schema(spark, MINUTES))
 
-    def _read(self, spark: "SparkSession", table: str, schema: StructType) -> "DataFrame":
-        folder = self.generations(table).current()
+    def _read(self, spark: SparkSession, table: str, schema: StructType) -> DataFrame:
+        self.check_layout()
+        folder = self.versions(table).current()
         if folder is None:
             return spark.createDataFrame([], schema)
-        # the folder itself, not the name that points to it: it stays as it is while it is read
+        # the folder itself, not the link to it: it does not change while it is read
         return spark.read.schema(schema).parquet(str(folder)).select(*schema.fieldNames())
 
 
-_SHAPES: dict[str, StructType] = {}
+_SCHEMAS: dict[str, StructType] = {}
 
 
-def shape_of(spark: "SparkSession", table: str) -> StructType:
-    """The columns of a table of silver or gold, as the functions that make it say."""
-    if not _SHAPES:
+def table_schema(spark: SparkSession, table: str) -> StructType:
+    """Return the columns of a table of silver or gold, as the functions that make it define them."""
+    if not _SCHEMAS:
         events = spark.createDataFrame([], EVENTS)
         attempts, jobs = silver.attempts(events), silver.jobs(events)
         for name, frame in ((ATTEMPTS, attempts), (JOBS, jobs)):
-            _SHAPES[name] = StructType([*frame.schema.fields]).add("backfilled", BooleanType())
-        _SHAPES[MINUTES] = gold.minutes(attempts, jobs).schema
-    return _SHAPES[table]
+            _SCHEMAS[name] = StructType([*frame.schema.fields]).add("backfilled", BooleanType())
+        _SCHEMAS[MINUTES] = gold.minutes(attempts, jobs).schema
+    return _SCHEMAS[table]

@@ -1,8 +1,8 @@
-"""Generations: a table in files that changes at once for every reader.
+"""TableVersions: a table of Parquet files that changes at once for every reader.
 
-`<lake>/<table>` points to the folder of the current generation. A change builds the next one aside, from
-links to the files that stay and folders that are new, and then turns the pointer: whoever looks sees the old
-table or the new one, and an old one stays readable for a while to those who have begun to read it.
+`<lake>/<table>` is a link to the folder of the current version. A change builds the next version aside, from
+hard links to the files that stay and from new folders, and then replaces the link: a reader sees the old
+table or the new one, and an old one stays readable for a while for readers that have begun with it.
 """
 
 import fcntl
@@ -23,15 +23,15 @@ STORE = "_store"
 WORK = "_work"
 MANIFEST = "_manifest.json"
 GRACE_S = 15 * 60
-"""So long an old generation can still be read."""
+"""How long an old version can still be read."""
 
 
 class LakeBusy(CorralError):
     """Another process works on this lake."""
 
 
-class Generations:
-    """The generations of one table of one lake."""
+class TableVersions:
+    """The versions of one table of one lake."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.pointer = root / name
@@ -39,16 +39,16 @@ class Generations:
         self._store = root / STORE / name
 
     def current(self) -> Path | None:
-        """The folder that holds the table now; None before there is one."""
+        """Return the folder of the current version; None before the first."""
         return self.pointer.resolve() if self.pointer.is_symlink() else None
 
     def manifest(self) -> dict[str, Any]:
-        """What the current generation says of itself."""
+        """Return the manifest of the current version."""
         current = self.current()
         return {} if current is None else read_json(current / MANIFEST) or {}
 
     def files(self) -> list[Path]:
-        """The files of data there are now."""
+        """Return the data files of the current version."""
         current = self.current()
         return [] if current is None else sorted(visible(current))
 
@@ -58,47 +58,44 @@ class Generations:
         keep: Callable[[Path], bool] = lambda relative: True,
         add: Mapping[str, Path] | None = None,
     ) -> Path:
-        """The next generation: the present files that `keep` wants, and these folders under these names."""
+        """Make the next version of the current files that `keep` selects and of these folders by name."""
         current = self.current()
         number = 0 if current is None else int(current.name) + 1
-        made = self._root / WORK / f"generation-{uuid4().hex}"
-        made.mkdir(parents=True)
+        draft = self._root / WORK / f"version-{uuid4().hex}"
+        draft.mkdir(parents=True)
         if current is not None:
             for file in visible(current, with_marks=True):
                 relative = file.relative_to(current)
                 if keep(relative):
-                    _link(file, made / relative)
+                    _link(file, draft / relative)
         for name, folder in (add or {}).items():
-            folder.rename(made / name)
-        write_json(made / MANIFEST, {**manifest, "generation": number, "at": time.time()})
+            folder.rename(draft / name)
+        write_json(draft / MANIFEST, {**manifest, "version": number, "at": time.time()})
         target = self._store / f"{number:08d}"
         self._store.mkdir(parents=True, exist_ok=True)
-        if target.exists():  # its maker died before the pointer was turned
+        if target.exists():  # its writer died before the link was replaced
             shutil.rmtree(target)
-        made.rename(target)
-        self._point(target)
-        self.forget()
+        draft.rename(target)
+        link = self._root / WORK / f"pointer-{uuid4().hex}"
+        link.symlink_to(os.path.relpath(target, self.pointer.parent))
+        os.replace(link, self.pointer)
+        self.expire()
         return target
 
-    def _point(self, target: Path) -> None:
-        fresh = self._root / WORK / f"pointer-{uuid4().hex}"
-        fresh.symlink_to(os.path.relpath(target, self.pointer.parent))
-        os.replace(fresh, self.pointer)
-
-    def forget(self, grace_s: float = GRACE_S) -> None:
-        """Delete generations that were left long enough ago."""
+    def expire(self, grace_s: float = GRACE_S) -> None:
+        """Delete versions that were replaced more than `grace_s` ago."""
         current = self.current()
         if current is None:
             return
         past = sorted(folder for folder in self._store.iterdir() if folder.name < current.name)
         for folder, successor in pairwise([*past, current]):
-            left_at = (read_json(successor / MANIFEST) or {}).get("at", 0)
-            if time.time() - left_at > grace_s:
+            replaced_at = (read_json(successor / MANIFEST) or {}).get("at", 0)
+            if time.time() - replaced_at > grace_s:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def visible(folder: Path, with_marks: bool = False) -> Iterator[Path]:
-    """The files that a reader of this folder sees; `with_marks` also those that begin with `_`."""
+    """Yield the files that a reader of this folder sees; `with_marks` also those that begin with `_`."""
     for path in folder.iterdir():
         if path.name.startswith(".") or path.name == MANIFEST:
             continue
@@ -109,25 +106,25 @@ def visible(folder: Path, with_marks: bool = False) -> Iterator[Path]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """What the file says; None where it is not there."""
+    """Return the object in the file; None where there is no file."""
     try:
-        told: dict[str, Any] = json.loads(path.read_text())
+        content: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    return told
+    return content
 
 
-def write_json(path: Path, told: Mapping[str, Any]) -> None:
-    """Write the file whole or not at all."""
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write the file completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}-{uuid4().hex}")
-    fresh.write_text(json.dumps(told, sort_keys=True))
-    os.replace(fresh, path)
+    draft = path.with_name(f".{path.name}-{uuid4().hex}")
+    draft.write_text(json.dumps(content, sort_keys=True))
+    os.replace(draft, path)
 
 
 @contextmanager
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Hold a lock that goes with its process; `LakeBusy` where another has it and nobody wants to wait."""
+    """Hold a lock that ends with its process; raise `LakeBusy` where it is held and `wait` is false."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a") as file:
         try:
@@ -139,9 +136,9 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
         yield
 
 
-def _link(file: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
+def _link(file: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        os.link(file, place)
-    except OSError:  # a file system without links
-        shutil.copy2(file, place)
+        os.link(file, target)
+    except OSError:  # a file system without hard links
+        shutil.copy2(file, target)

@@ -1,56 +1,41 @@
-"""The audit: has every job that was added one end, or does it live in exactly one state?"""
+"""The audit: whether every job that was added has one end, or is in exactly one state."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from corral.spark.client import Visit
+from corral.spark.client import QueueClient
 from corral.spark.events import gap_batch
-from corral.spark.gaps import Gap, WhyGone
 from corral.spark.lake.audit import locations, rules
-from corral.spark.lake.audit.findings import RIGHT, WRONG, Finding, Verdict
-from corral.spark.lake.audit.rules import Cut
-from corral.spark.lake.ingest import snapshot_of
-from corral.spark.offsets import BEGINNING, trimmed
-from corral.spark.options import Reading, Where
+from corral.spark.lake.audit.findings import RIGHT, WRONG, AuditExit, AuditFinding, AuditVerdict
+from corral.spark.lake.ingest import read_jobs
+from corral.spark.lake.tables import Lake
+from corral.spark.offsets import BEGINNING, Gap, GapCause, trimmed
+from corral.spark.options import EventReadOptions, QueueAddress
 from corral.spark.schema import EVENTS
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from corral.spark.lake.tables import Lake
-
-MOST_FINDINGS = 1000
-
-
-class Exit:
-    """What a program that audits exits with."""
-
-    NOTHING_LOST = 0
-    WRONG = 1
-    UNPROVABLE = 4
-    """3 is what the command line exits with where there is no server."""
+MAX_FINDINGS = 1000
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found."""
+    """The result of an audit."""
 
     protocol: str
     queues: tuple[str, ...]
     counts: dict[str, int]
-    """Verdict -> how many lives, records, places or marks."""
-    findings: tuple[Finding, ...]
-    """What is wrong, then what is unprovable; no more than were asked for."""
+    """Verdict -> how many generations of jobs, records, lists or marks."""
+    findings: tuple[AuditFinding, ...]
+    """What is wrong, then what is unprovable; at most the limit."""
 
     @property
     def jobs(self) -> int:
-        """How many lives of jobs were looked at and are right."""
+        """How many generations of jobs are right."""
         return sum(self.counts.get(verdict, 0) for verdict in RIGHT)
 
     @property
@@ -59,149 +44,145 @@ class Audit:
 
     @property
     def unprovable(self) -> int:
-        return self.counts.get(Verdict.UNPROVABLE, 0)
+        return self.counts.get(AuditVerdict.UNPROVABLE, 0)
 
     @property
     def omitted(self) -> int:
-        """How many of what was found are not among the findings."""
+        """How many more findings there are."""
         return self.wrong + self.unprovable - len(self.findings)
 
     @property
     def exit_code(self) -> int:
         if self.wrong:
-            return Exit.WRONG
-        return Exit.UNPROVABLE if self.unprovable else Exit.NOTHING_LOST
+            return AuditExit.WRONG
+        return AuditExit.UNPROVABLE if self.unprovable else AuditExit.NOTHING_LOST
 
     def sentence(self) -> str:
-        """The verdict, for people."""
-        right = self._counted(RIGHT)
-        noun = "job is" if self.jobs == 1 else "jobs are"
-        told = f"{self.jobs:,} {noun} right" + (f" ({right})" if right else "")
+        """Return the result in words."""
+        noun, right = "job is" if self.jobs == 1 else "jobs are", self._counted(RIGHT)
+        summary = f"{self.jobs:,} {noun} right" + (f" ({right})" if right else "")
         if self.wrong:
-            return f"something is wrong: {self._counted(WRONG)}; {told}"
+            return f"something is wrong: {self._counted(WRONG)}; {summary}"
         if self.unprovable:
-            return f"not all can be proved: {self.unprovable:,} unprovable; {told}"
-        return f"nothing lost: {told}" if self.jobs else "nothing lost, for there is no job at all"
+            return f"not all can be proved: {self.unprovable:,} unprovable; {summary}"
+        return f"nothing lost: {summary}" if self.jobs else "nothing lost, for there is no job at all"
 
-    def _counted(self, verdicts: Sequence[Verdict]) -> str:
-        return ", ".join(
-            f"{self.counts[verdict]:,} {verdict}" for verdict in verdicts if self.counts.get(verdict)
-        )
+    def _counted(self, verdicts: Sequence[AuditVerdict]) -> str:
+        counts = ((self.counts.get(verdict), verdict) for verdict in verdicts)
+        return ", ".join(f"{count:,} {verdict}" for count, verdict in counts if count)
 
 
 def audit(
-    spark: "SparkSession",
-    where: Where,
-    events: "Callable[[], DataFrame]",
+    spark: SparkSession,
+    address: QueueAddress,
+    events: Callable[[], DataFrame],
     *,
     since: datetime | None = None,
-    has_strangers: bool = False,
-    most: int = MOST_FINDINGS,
-    retry_s: float = Reading.retry_s,
+    has_foreign_clients: bool = False,
+    limit: int = MAX_FINDINGS,
+    retry_s: float = EventReadOptions.retry_s,
 ) -> Audit:
-    """Hold a protocol's records against the events that `events` returns when it is called.
+    """Compare a protocol's records with the events that `events` returns.
 
-    It is called after the snapshot of the records was taken, and must then reach to the present.
+    `events` is called after the snapshot of the records was taken, and must then reach to the present.
 
-    >>> audit(spark, where, lambda: live_events(spark, where)).sentence()              # doctest: +SKIP
+    >>> audit(spark, address, lambda: live_events(spark, address)).sentence()          # doctest: +SKIP
     'nothing lost: 120 jobs are right (100 ended, 20 alive)'
     """
-    with Visit(where, retry_s) as visit:
-        queues = visit.queues()
-        cut = _ends(visit, where, queues)
-    snapshot = _snapshot(spark, where)
-    listed = locations.places(spark, where, queues, retry_s).localCheckpoint()
-    history = events().where((sf.col("protocol") == where.protocol_name) & sf.col("queue").isin(queues))
-    judged = rules.judge(history, snapshot, cut, since=since, has_strangers=has_strangers)
-    judged = judged.localCheckpoint()
-    suspects = locations.odd(listed, snapshot, judged, queues).limit(locations.MOST_ODD)
-    asked = [(row["queue"], row["job_id"]) for row in suspects.collect()]
-    seen = [
-        *_gaps(history, since),
-        *locations.once(locations.look_closer(where, asked, retry_s), queues),
-        *locations.once(locations.leaks(where, queues, retry_s), queues),
-    ]
-    return summed(where.protocol_name, queues, judged, seen, most)
-
-
-def audit_lake(
-    spark: "SparkSession", lake: "Lake", where: Where, catch_up: Callable[[], object], **more: Any
-) -> Audit:
-    """Hold a protocol's records against a lake; `catch_up` reads what the lake has not read yet."""
-
-    def events() -> "DataFrame":
-        catch_up()
-        return lake.bronze(spark)
-
-    return audit(spark, where, events, **more)
-
-
-def audit_server(spark: "SparkSession", where: Where, **more: Any) -> Audit:
-    """Hold a protocol's records against the events its server still has."""
-    return audit(spark, where, partial(live_events, spark, where), **more)
-
-
-def summed(
-    protocol: str,
-    queues: Sequence[str],
-    judged: "DataFrame",
-    seen: Sequence[Finding],
-    most: int = MOST_FINDINGS,
-) -> Audit:
-    """The audit that verdicts on jobs (`rules.judge`) and findings besides them make."""
-    counts = {row["verdict"]: row["count"] for row in judged.groupBy("verdict").count().collect()}
-    bad = judged.where(sf.col("verdict").isin(*map(str, WRONG), str(Verdict.UNPROVABLE)))
-    rows = bad.orderBy(sf.col("verdict") == str(Verdict.UNPROVABLE), "verdict", "queue", "job_id").limit(most)
-    found = [
-        Finding(
-            Verdict(row["verdict"]), row["protocol"], row["queue"], row["job_id"], row["name"], row["detail"]
-        )
-        for row in rows.collect()
-    ]
-    # a record without a state shows among the records and among the places
-    known = {(one.verdict, one.queue, one.job_id) for one in found}
-    extra = [one for one in seen if one.job_id is None or (one.verdict, one.queue, one.job_id) not in known]
-    for one in extra:
-        counts[one.verdict] = counts.get(one.verdict, 0) + 1
-    ordered = sorted([*extra, *found], key=lambda one: one.verdict is Verdict.UNPROVABLE)
-    return Audit(protocol, tuple(queues), counts, tuple(ordered[:most]))
-
-
-def live_events(spark: "SparkSession", where: Where) -> "DataFrame":
-    """The events a server still has; what it has trimmed is a row of its own, as a reader's gap is."""
-    reader = spark.read.format("corral").option("url", where.url).option("protocol", where.protocol_name)
-    reader = reader.option("namespace", where.namespace).option("queue", where.queue)
-    events = reader.option("failOnDataLoss", "false").load()
-    rows = []
-    with Visit(where, Reading.retry_s) as visit:
-        for queue in visit.queues():
-            extent = visit.ask(visit.events(queue).extent)
-            gone, before = trimmed(extent), extent.first or extent.last or BEGINNING
-            if gone:
-                gap = Gap(queue, WhyGone.TRIMMED, gone, BEGINNING, before)
-                rows += [tuple(row.values()) for row in gap_batch(gap, where.protocol_name).to_pylist()]
-    # kept, because a server may have trimmed more before the second look
-    return (events.unionByName(spark.createDataFrame(rows, EVENTS)) if rows else events).localCheckpoint()
-
-
-def _snapshot(spark: "SparkSession", where: Where) -> "DataFrame":
-    """The records as they are now; kept, because a second look would be at another moment."""
-    return (
-        snapshot_of(spark, where)
+    with QueueClient(address, retry_s) as client:
+        queues = client.queues()
+        ends = {queue: client.call(client.events(queue).extent).last for queue in queues}
+    cut = {(address.protocol_name, queue): last for queue, last in ends.items() if last is not None}
+    # a checkpoint each, because a second read would be of another moment
+    records = (
+        read_jobs(spark, address)
         .select("protocol", "queue", "job_id", "name", "state", "created_at")
         .localCheckpoint()
     )
+    listed = locations.listed_jobs(spark, address, queues, retry_s).localCheckpoint()
+    history = events().where((sf.col("protocol") == address.protocol_name) & sf.col("queue").isin(queues))
+    judged = rules.judge(
+        history, records, cut, since=since, has_foreign_clients=has_foreign_clients
+    ).localCheckpoint()
+    suspects = locations.suspects(listed, records, judged, queues).limit(locations.MAX_SUSPECTS)
+    ids = [(row["queue"], row["job_id"]) for row in suspects.collect()]
+    findings = [
+        *_gaps(history, since),
+        *locations.without_shared(locations.misplaced(address, ids, retry_s), queues),
+        *locations.without_shared(locations.leaks(address, queues, retry_s), queues),
+    ]
+    return summarize(address.protocol_name, queues, judged, findings, limit)
 
 
-def _ends(visit: Visit, where: Where, queues: Sequence[str]) -> Cut:
-    ends = {queue: visit.ask(visit.events(queue).extent).last for queue in queues}
-    return {(where.protocol_name, queue): last for queue, last in ends.items() if last is not None}
+def audit_lake(
+    spark: SparkSession,
+    lake: Lake,
+    address: QueueAddress,
+    catch_up: Callable[[], object],
+    **options: Any,
+) -> Audit:
+    """Compare a protocol's records with a lake; `catch_up` reads what the lake has not read yet."""
+
+    def events() -> DataFrame:
+        catch_up()
+        return lake.bronze(spark)
+
+    return audit(spark, address, events, **options)
 
 
-def _gaps(history: "DataFrame", since: datetime | None) -> list[Finding]:
-    found = []
+def audit_server(spark: SparkSession, address: QueueAddress, **options: Any) -> Audit:
+    """Compare a protocol's records with the events its server still has."""
+    return audit(spark, address, lambda: live_events(spark, address), **options)
+
+
+def summarize(
+    protocol: str,
+    queues: Sequence[str],
+    judged: DataFrame,
+    findings: Sequence[AuditFinding],
+    limit: int = MAX_FINDINGS,
+) -> Audit:
+    """Return the audit made of the verdicts on jobs (`rules.judge`) and of other findings."""
+    counts = {row["verdict"]: row["count"] for row in judged.groupBy("verdict").count().collect()}
+    is_unprovable = sf.col("verdict") == str(AuditVerdict.UNPROVABLE)
+    bad = judged.where(sf.col("verdict").isin(*map(str, WRONG)) | is_unprovable)
+    columns = ("protocol", "queue", "job_id", "name", "detail")
+    on_jobs = [
+        AuditFinding(AuditVerdict(row["verdict"]), *[row[column] for column in columns])
+        for row in bad.orderBy(is_unprovable, "verdict", "queue", "job_id").limit(limit).collect()
+    ]
+    # a record without a state is found among the records and among the lists
+    known = {(one.verdict, one.queue, one.job_id) for one in on_jobs}
+    others = [
+        one for one in findings if one.job_id is None or (one.verdict, one.queue, one.job_id) not in known
+    ]
+    for one in others:
+        counts[one.verdict] = counts.get(one.verdict, 0) + 1
+    ordered = sorted([*others, *on_jobs], key=lambda one: one.verdict is AuditVerdict.UNPROVABLE)
+    return Audit(protocol, tuple(queues), counts, tuple(ordered[:limit]))
+
+
+def live_events(spark: SparkSession, address: QueueAddress) -> DataFrame:
+    """Return the events a server still has; those it has trimmed are a row, like a reader's gap."""
+    events = spark.read.format("corral").options(**address.as_options(), failOnDataLoss="false").load()
+    rows = []
+    with QueueClient(address, EventReadOptions.retry_s) as client:
+        for queue in client.queues():
+            extent = client.call(client.events(queue).extent)
+            gone, before = trimmed(extent), extent.first or extent.last or BEGINNING
+            if gone:
+                gap = Gap(queue, GapCause.TRIMMED, gone, BEGINNING, before)
+                rows += [tuple(row.values()) for row in gap_batch(gap, address.protocol_name).to_pylist()]
+    # a checkpoint, because a server may have trimmed more before a second read
+    return (events.unionByName(spark.createDataFrame(rows, EVENTS)) if rows else events).localCheckpoint()
+
+
+def _gaps(history: DataFrame, since: datetime | None) -> list[AuditFinding]:
+    findings = []
     for row in rules.gaps(history, since).collect():
-        told = msgspec.json.decode(row["data"], type=dict[str, Any])
-        gap = Gap(row["queue"], WhyGone(told["why"]), told["missing"], told["after"], told["before"])
-        found.append(Finding(Verdict.UNPROVABLE, row["protocol"], row["queue"], None, None, gap.sentence()))
-    return found
+        gap = msgspec.json.decode(row["data"], type=dict[str, Any])
+        sentence = Gap(row["queue"], GapCause(gap.pop("why")), **gap).sentence()
+        findings.append(
+            AuditFinding(AuditVerdict.UNPROVABLE, row["protocol"], row["queue"], None, None, sentence)
+        )
+    return findings

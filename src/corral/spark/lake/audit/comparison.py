@@ -1,35 +1,33 @@
-"""Two queues side by side, such as one and its shadow: figures of both, and every difference between them."""
+"""The comparison of two queues, such as one and its shadow: figures of both, and every difference."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from corral.errors import InvalidOptions
-from corral.spark.lake.audit import comparison_rules
-from corral.spark.lake.audit.audit import Exit, live_events
-from corral.spark.lake.ingest import snapshot_of
-from corral.spark.options import Where
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from corral.spark.lake.tables import Lake
+from corral.spark.lake.audit import comparison_rules as rules
+from corral.spark.lake.audit.audit import live_events
+from corral.spark.lake.audit.findings import AuditExit
+from corral.spark.lake.ingest import read_jobs
+from corral.spark.lake.tables import Lake
+from corral.spark.options import QueueAddress
 
 TOLERANCE = 0.25
-"""Times may differ by this share of the longer one."""
+"""The share of the longer of two times by which they may differ."""
 NOISE_MS = 10
-"""… and by so many milliseconds, whatever share that is."""
-MOST_DIFFERENCES = 1000
+"""Milliseconds by which two times may differ in any case."""
+MAX_DIFFERENCES = 1000
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of two: what happened there, and the records as they stand where they can be read."""
+    """One of the two: its events, and its records where they can be read."""
 
     label: str
-    events: "DataFrame"
-    snapshot: "DataFrame | None" = None
+    events: DataFrame
+    records: DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -45,15 +43,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two sides have in common, and what not."""
+    """The result of a comparison."""
 
     a: str
     b: str
     figures: tuple[Figure, ...]
     differences: tuple[Figure, ...]
-    """Of figures first, then job by job; no more than were asked for."""
+    """Of figures first, then job by job; at most the limit."""
     total: int
-    """How many differences there are in all."""
+    """How many differences there are."""
     shared: int
     """Ids that both sides have; where there are none, jobs are compared by their names only."""
 
@@ -63,58 +61,53 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        return Exit.WRONG if self.total else Exit.NOTHING_LOST
+        return AuditExit.WRONG if self.total else AuditExit.NOTHING_LOST
 
     def sentence(self) -> str:
-        """The outcome, for people."""
+        """Return the result in words."""
         how = f"{self.shared} jobs by id" if self.shared else "by job name, for no id is on both sides"
-        if not self.total:
-            return f"no differences between {self.a} and {self.b} (compared: {how})"
-        return f"{self.total} differences between {self.a} and {self.b} (compared: {how})"
+        count = self.total or "no"
+        return f"{count} differences between {self.a} and {self.b} (compared: {how})"
 
 
-def compare(a: Side, b: Side, *, tolerance: float = TOLERANCE, most: int = MOST_DIFFERENCES) -> Comparison:
-    """Counts, outcomes, error rates, attempts, formats and times of both sides, and where they differ.
+def compare(a: Side, b: Side, *, tolerance: float = TOLERANCE, limit: int = MAX_DIFFERENCES) -> Comparison:
+    """Compare counts, outcomes, error rates, attempts, formats and times of both sides.
 
     >>> compare(Side("node", events_a, jobs_a), Side("python", events_b, jobs_b)).sentence()  # doctest: +SKIP
     'no differences between node and python (compared: 500 jobs by id)'
     """
-    # each is used several times, and is dear to make
-    jobs_a, jobs_b = (comparison_rules.lives(side.events).localCheckpoint() for side in (a, b))
+    # each is used several times, and is expensive to compute
+    jobs_a, jobs_b = (rules.last_generations(side.events).localCheckpoint() for side in (a, b))
     for side, jobs in ((a, jobs_a), (b, jobs_b)):
-        if jobs.isEmpty() and (side.snapshot is None or side.snapshot.isEmpty()):
+        if jobs.isEmpty() and (side.records is None or side.records.isEmpty()):
             raise InvalidOptions(f"there is no job in {side.label!r} to compare; name a queue that has some")
-    rows = comparison_rules.figures(jobs_a, jobs_b).unionByName(comparison_rules.kinds(a.events, b.events))
-    if a.snapshot is not None and b.snapshot is not None:
-        rows = rows.unionByName(comparison_rules.formats(a.snapshot, b.snapshot))
-    found = [
-        (Figure(row["subject"], row["measure"], row["a"], row["b"]), row["is_time"])
-        for row in rows.orderBy("order", "subject", "place").collect()
+    rows = rules.figures(jobs_a, jobs_b).unionByName(rules.kinds(a.events, b.events))
+    if a.records is not None and b.records is not None:
+        rows = rows.unionByName(rules.formats(a.records, b.records))
+    measured = [
+        (_figure(row), row["is_time"]) for row in rows.orderBy("order", "subject", "number").collect()
     ]
-    unlike = [figure for figure, is_time in found if differs(figure, is_time, tolerance)]
-    is_by_queue = any(_has_queues(jobs) for jobs in (jobs_a, jobs_b))
-    pairs = comparison_rules.pairs(jobs_a, jobs_b, a.snapshot, b.snapshot, is_by_queue).localCheckpoint()
+    unlike = [figure for figure, is_time in measured if differs(figure, is_time, tolerance)]
+    has_queues = any(len(jobs.select("queue").distinct().take(2)) > 1 for jobs in (jobs_a, jobs_b))
+    pairs = rules.pairs(jobs_a, jobs_b, a.records, b.records, by_queue=has_queues).localCheckpoint()
     shared = pairs.where("in_a AND in_b").count()
     details: list[Figure] = []
     total = len(unlike)
     if shared:
-        apart = comparison_rules.apart(pairs)
-        details = [
-            Figure(row["subject"], row["measure"], row["a"], row["b"])
-            for row in apart.orderBy("job_id", "measure").limit(most).collect()
-        ]
-        total += apart.count() if len(details) == most else len(details)
-    differences = (*unlike, *details)[:most]
-    return Comparison(a.label, b.label, tuple(figure for figure, _ in found), differences, total, shared)
+        differences = rules.differences(pairs)
+        ordered = differences.orderBy("job_id", "measure").limit(limit)
+        details = [_figure(row) for row in ordered.collect()]
+        total += differences.count() if len(details) == limit else len(details)
+    figures = tuple(figure for figure, _ in measured)
+    return Comparison(a.label, b.label, figures, (*unlike, *details)[:limit], total, shared)
 
 
-def _has_queues(jobs: "DataFrame") -> bool:
-    """Are there several queues on this side?"""
-    return len(jobs.select("queue").distinct().take(2)) > 1
+def _figure(row: Any) -> Figure:
+    return Figure(row["subject"], row["measure"], row["a"], row["b"])
 
 
 def differs(figure: Figure, is_time: bool, tolerance: float) -> bool:
-    """Are both sides of a figure unlike? Times are where the difference is more than noise.
+    """Return whether the sides of a figure differ; of times, whether by more than noise.
 
     >>> differs(Figure("all jobs", "ran p50 ms", "100", "120"), True, 0.25)
     False
@@ -125,23 +118,20 @@ def differs(figure: Figure, is_time: bool, tolerance: float) -> bool:
     return abs(first - second) > max(NOISE_MS, tolerance * max(first, second))
 
 
-def side_of_server(spark: "SparkSession", where: Where, label: str | None = None) -> Side:
-    """A side as its server tells it."""
-    name = label or ":".join(part for part in (where.namespace, where.queue) if part)
-    return Side(name, live_events(spark, where), snapshot_of(spark, where).localCheckpoint())
+def compare_servers(spark: SparkSession, a: QueueAddress, b: QueueAddress, **options: Any) -> Comparison:
+    """Compare two queues or prefixes, of one server or of two."""
+
+    def side(address: QueueAddress) -> Side:
+        label = ":".join(part for part in (address.namespace, address.queue) if part)
+        return Side(label, live_events(spark, address), read_jobs(spark, address).localCheckpoint())
+
+    return compare(side(a), side(b), **options)
 
 
-def side_of_lake(spark: "SparkSession", lake: "Lake", queue: str, protocol: str | None = None) -> Side:
-    """A side as a lake remembers it; there are no records in a lake."""
-    events = lake.bronze(spark).where(sf.col("queue") == queue)
-    return Side(queue, events if protocol is None else events.where(sf.col("protocol") == protocol))
+def compare_lake(spark: SparkSession, lake: Lake, a: str, b: str, **options: Any) -> Comparison:
+    """Compare two queues of one lake, which has no records."""
 
+    def side(queue: str) -> Side:
+        return Side(queue, lake.bronze(spark).where(sf.col("queue") == queue))
 
-def compare_servers(spark: "SparkSession", a: Where, b: Where, **more: Any) -> Comparison:
-    """Two queues or prefixes, of one server or of two."""
-    return compare(side_of_server(spark, a), side_of_server(spark, b), **more)
-
-
-def compare_lake(spark: "SparkSession", lake: "Lake", a: str, b: str, **more: Any) -> Comparison:
-    """Two queues of one lake."""
-    return compare(side_of_lake(spark, lake, a), side_of_lake(spark, lake, b), **more)
+    return compare(side(a), side(b), **options)

@@ -1,54 +1,54 @@
-"""Where jobs are listed, and what no job accounts for: the part of an audit that asks the server itself."""
+"""Where jobs are listed, and what belongs to no job: the part of an audit that reads the server itself."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
-from corral.core.bulk import Leak, Location, Wanted
+from corral.core.bulk import Location, Wanted
 from corral.core.job import Job
-from corral.spark.client import Visit
-from corral.spark.lake.audit.findings import Finding, Verdict
+from corral.spark.client import QueueClient
+from corral.spark.lake.audit.findings import AuditFinding, AuditVerdict
 from corral.spark.lake.audit.rules import LIVING, QUEUE
-from corral.spark.options import Where
+from corral.spark.options import QueueAddress
+from corral.spark.schema import valid_text
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-PLACES = "protocol string, queue string, place string, job_id string"
-ENDED_PLACE = "completed"
+LISTED = ("protocol", "queue", "list", "job_id")
+ENDED_LIST = "completed"
 """A protocol may keep an id here for a while after its record has expired."""
-LOOKED_AT_TOGETHER = 500
-MOST_ODD = 2000
-"""So many ids that look odd are looked at closely; each costs the server a walk along its lists."""
+LOCATE_JOBS = 500
+"""Ids located in one call."""
+MAX_SUSPECTS = 2000
+"""Ids that are located at most; each costs the server a walk along its lists."""
 
 
-def places(spark: "SparkSession", where: Where, queues: Sequence[str], retry_s: float) -> "DataFrame":
-    """Every place that lists a job: protocol, queue, place, job_id. Read on executors, a task a queue."""
-    asked = spark.createDataFrame([(queue,) for queue in queues], "queue string")
-    return asked.repartition(max(len(queues), 1), "queue").mapInArrow(
-        partial(_listed, where, retry_s), PLACES
+def listed_jobs(
+    spark: SparkSession, address: QueueAddress, queues: Sequence[str], retry_s: float
+) -> DataFrame:
+    """Return each list with each job in it: protocol, queue, list, job_id. Read on executors."""
+    names = spark.createDataFrame([(queue,) for queue in queues], "queue string")
+    schema = ", ".join(f"{column} string" for column in LISTED)
+    return names.repartition(max(len(queues), 1), "queue").mapInArrow(
+        partial(_read_lists, address, retry_s), schema
     )
 
 
-def odd(
-    listed: "DataFrame", snapshot: "DataFrame", judged: "DataFrame", queues: Sequence[str]
-) -> "DataFrame":
-    """(queue, job_id) of jobs that are listed twice, listed without a record, or alive and listed nowhere.
+def suspects(listed: DataFrame, records: DataFrame, judged: DataFrame, queues: Sequence[str]) -> DataFrame:
+    """Return (queue, job_id) of jobs listed twice, listed without a record, or alive and listed nowhere.
 
-    All were gathered while jobs moved on, so this only says where to look closer. An id that is still listed
-    after its job has ended and gone does no harm: workers pass it.
+    All were read while jobs moved on, so these only are to be located. An id that is still listed after its
+    job has ended and is gone does no harm: workers skip it.
     """
-    known = snapshot.select("queue", "job_id", "state")
-    by_job = listed.groupBy(*QUEUE, "job_id").agg(sf.sort_array(sf.collect_list("place")).alias("places"))
-    # where all queues share their places, another queue's job is no stranger
+    known = records.select("queue", "job_id", "state")
+    by_job = listed.groupBy(*QUEUE, "job_id").agg(sf.sort_array(sf.collect_list("list")).alias("lists"))
+    # where all queues share their lists, another queue's job is in them too
     is_everywhere = sf.count("*").over(Window.partitionBy("job_id")) == max(len(queues), 2)
     anywhere = known.select("job_id", sf.lit(True).alias("_anywhere")).distinct()
-    over = judged.where(sf.col("verdict") == str(Verdict.ENDED)).select(
+    over = judged.where(sf.col("verdict") == str(AuditVerdict.ENDED)).select(
         "queue", "job_id", sf.lit(True).alias("_over")
     )
     both = (
@@ -58,108 +58,99 @@ def odd(
         .join(over.distinct(), ["queue", "job_id"], "left")
     )
     has_record = sf.col("state").isNotNull() | (sf.col("_shared") & sf.col("_anywhere"))
-    is_listed = sf.col("places").isNotNull()
-    is_late = sf.coalesce("_over", sf.col("places") == sf.array(sf.lit(ENDED_PLACE)))
-    is_odd = (
-        (sf.size("places") > 1)
+    is_listed = sf.col("lists").isNotNull()
+    is_late = sf.coalesce("_over", sf.col("lists") == sf.array(sf.lit(ENDED_LIST)))
+    is_suspect = (
+        (sf.size("lists") > 1)
         | (is_listed & ~sf.coalesce(has_record, sf.lit(False)) & ~is_late)
         | (~is_listed & sf.col("state").isin(*map(str, LIVING)))
     )
-    return both.where(is_odd).select("queue", "job_id")
+    return both.where(is_suspect).select("queue", "job_id")
 
 
-def look_closer(where: Where, suspects: Sequence[tuple[str, str]], retry_s: float) -> list[Finding]:
-    """What is wrong with these (queue, job id), if it is so at two moments."""
-    found: list[Finding] = []
-    with Visit(where, retry_s) as visit:
-        for queue in sorted({queue for queue, _ in suspects}):
-            ids = [job_id for of, job_id in suspects if of == queue]
-            for start in range(0, len(ids), LOOKED_AT_TOGETHER):
-                first = _oddities(visit, queue, ids[start : start + LOOKED_AT_TOGETHER])
-                again = _oddities(visit, queue, list(first)) if first else {}
-                found += [
-                    Finding(verdict, where.protocol_name, queue, job_id, None, detail)
+def misplaced(address: QueueAddress, ids: Sequence[tuple[str, str]], retry_s: float) -> list[AuditFinding]:
+    """Return what is wrong with where these (queue, job id) are, if it is so at two moments."""
+    findings: list[AuditFinding] = []
+    with QueueClient(address, retry_s) as client:
+        for queue in sorted({queue for queue, _ in ids}):
+            of_queue = [job_id for name, job_id in ids if name == queue]
+            for start in range(0, len(of_queue), LOCATE_JOBS):
+                first = _misplaced(client, queue, of_queue[start : start + LOCATE_JOBS])
+                again = _misplaced(client, queue, list(first)) if first else {}
+                findings += [
+                    AuditFinding(verdict, address.protocol_name, queue, job_id, None, detail)
                     for job_id, (verdict, detail) in again.items()
                     if first[job_id] == (verdict, detail)
                 ]
-    return found
+    return findings
 
 
-def leaks(where: Where, queues: Sequence[str], retry_s: float) -> list[Finding]:
-    """Locks, counters and marks that no job accounts for at two moments."""
-    found: list[Finding] = []
-    with Visit(where, retry_s) as visit:
+def leaks(address: QueueAddress, queues: Sequence[str], retry_s: float) -> list[AuditFinding]:
+    """Return locks, counters and marks that belong to no job at two moments."""
+    findings: list[AuditFinding] = []
+    with QueueClient(address, retry_s) as client:
         for queue in queues:
-            first = _leaks(visit, queue)
-            stayed = [leak for leak in _leaks(visit, queue) if leak in first] if first else []
-            found += [
-                Finding(Verdict.LEAKED, where.protocol_name, queue, leak.subject, None, _told(leak))
+            read = client.snapshot(queue).leaks
+            first = client.call(read)
+            stayed = [leak for leak in client.call(read) if leak in first] if first else []
+            findings += [
+                AuditFinding(
+                    AuditVerdict.LEAKED, address.protocol_name, queue, leak.subject, None,
+                    f"{leak.kind}: {leak.detail}",
+                )
                 for leak in stayed
-            ]
-    return found
+            ]  # fmt: skip
+    return findings
 
 
-def once(findings: Sequence[Finding], queues: Sequence[str]) -> list[Finding]:
-    """The findings; one that every queue tells alike belongs to what they share, and counts once."""
-    told = Counter((found.verdict, found.job_id, found.detail) for found in findings)
-    kept: dict[tuple[Any, ...], Finding] = {}
-    for found in findings:
-        what = (found.verdict, found.job_id, found.detail)
-        is_shared = len(queues) > 1 and told[what] == len(queues)
-        kept.setdefault(what if is_shared else (*what, found.queue), found)
+def without_shared(findings: Sequence[AuditFinding], queues: Sequence[str]) -> list[AuditFinding]:
+    """Return the findings; one that every queue has belongs to what they share, and counts once."""
+    counts = Counter((one.verdict, one.job_id, one.detail) for one in findings)
+    kept: dict[tuple[Any, ...], AuditFinding] = {}
+    for one in findings:
+        key = (one.verdict, one.job_id, one.detail)
+        is_shared = len(queues) > 1 and counts[key] == len(queues)
+        kept.setdefault(key if is_shared else (*key, one.queue), one)
     return list(kept.values())
 
 
-def _leaks(visit: Visit, queue: str) -> list[Leak]:
-    return visit.ask(visit.census(queue).leaks)
+def _misplaced(client: QueueClient, queue: str, ids: Sequence[str]) -> dict[str, tuple[AuditVerdict, str]]:
+    """Return job id -> what is wrong with where it is at this moment."""
+    snapshot = client.snapshot(queue)
+    located = client.call(partial(snapshot.locate, ids))
+    records = {job.id: job for job in client.call(partial(snapshot.read, ids, Wanted()))}
+    verdicts = {location.id: _verdict(location, records.get(location.id)) for location in located}
+    return {job_id: verdict for job_id, verdict in verdicts.items() if verdict is not None}
 
 
-def _told(leak: Leak) -> str:
-    return f"{leak.kind}: {leak.detail}"
-
-
-def _oddities(visit: Visit, queue: str, ids: Sequence[str]) -> dict[str, tuple[Verdict, str]]:
-    """Job id -> what is wrong with where it is at this moment."""
-    census = visit.census(queue)
-    found = visit.ask(partial(census.locate, ids))
-    records = {job.id: job for job in visit.ask(partial(census.read, ids, Wanted()))}
-    looks = {about.id: _oddity(about, records.get(about.id)) for about in found}
-    return {job_id: look for job_id, look in looks.items() if look is not None}
-
-
-def _oddity(about: Location, record: Job | None) -> tuple[Verdict, str] | None:
-    spots = " and ".join(repr(place) for place in about.places)
-    if len(about.places) > 1:
-        return Verdict.DOUBLED, f"is listed in {spots} at once"
-    if about.places and not about.has_record and about.places != (ENDED_PLACE,):
-        return Verdict.ORPHANED, f"is listed in {spots}, and has no record"
-    if not about.places and record is not None and record.state in LIVING:
-        return Verdict.ORPHANED, f"has a record that says {record.state}, and is listed nowhere"
+def _verdict(location: Location, record: Job | None) -> tuple[AuditVerdict, str] | None:
+    lists = " and ".join(repr(name) for name in location.places)
+    if len(location.places) > 1:
+        return AuditVerdict.DOUBLED, f"is listed in {lists} at once"
+    if location.places and not location.has_record and location.places != (ENDED_LIST,):
+        return AuditVerdict.ORPHANED, f"is listed in {lists}, and has no record"
+    if not location.places and record is not None and record.state in LIVING:
+        return AuditVerdict.ORPHANED, f"has a record that says {record.state}, and is listed nowhere"
     return None
 
 
 # -- on executors -------------------------------------------------------------------------------------------
 
 
-def _listed(where: Where, retry_s: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_lists(
+    address: QueueAddress, retry_s: float, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for queue in batch.column(0).to_pylist():
-            with Visit(where, retry_s) as visit:
-                census, cursor = visit.census(queue), "0"
-                while True:
-                    found, cursor = visit.ask(partial(census.listed, cursor))
-                    yield _batch(where.protocol_name, queue, found)
-                    if cursor == "0":
-                        break
-
-
-def _batch(protocol: str, queue: str, found: Sequence[tuple[str, str]]) -> pa.RecordBatch:
-    texts = [
-        [protocol] * len(found),
-        [queue] * len(found),
-        [place for place, _ in found],
-        # a stranger's bytes that are no UTF-8
-        [job_id.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for _, job_id in found],
-    ]
-    names = ["protocol", "queue", "place", "job_id"]
-    return pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in texts], names=names)
+            with QueueClient(address, retry_s) as client:
+                snapshot, cursor = client.snapshot(queue), None
+                while cursor != "0":
+                    page, cursor = client.call(partial(snapshot.listed, cursor or "0"))
+                    columns = [
+                        [address.protocol_name] * len(page),
+                        [queue] * len(page),
+                        [name for name, _ in page],
+                        [valid_text(job_id) for _, job_id in page],
+                    ]
+                    arrays = [pa.array(column, pa.string()) for column in columns]
+                    yield pa.RecordBatch.from_arrays(arrays, names=list(LISTED))

@@ -1,27 +1,28 @@
-"""The report as one HTML page that needs nothing else: no request leaves it, and all text is escaped."""
+"""A report as one self-contained HTML page: it makes no requests, and all text in it is escaped."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from corral.spark.lake.gold import QUANTILES
 from corral.spark.lake.report import charts
-from corral.spark.lake.report.charts import Line, text
-from corral.spark.lake.report.report import Point, Report, Series, Table
+from corral.spark.lake.report.charts import ChartLine, text
+from corral.spark.lake.report.report import LakeReport, QueueSeries, ReportTable
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --rule: #d9dee5; --paper: #fff;
-  --good: #2f8f5b; --bad: #c0392b; --a: #2f6f9f; --b: #b5762f; --c: #8a4f9f; --alarm: #fdecea; }
+  --good: #2f8f5b; --bad: #c0392b; --a: #2f6f9f; --b: #b5762f; --c: #8a4f9f; --alert: #fdecea; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --soft: #9aa5b4; --rule: #333c49;
   --paper: #14181f;
-  --good: #5cc08a; --bad: #ef7b6d; --a: #6fb1e0; --b: #e0a968; --c: #c08fd6; --alarm: #3a1f1d; } }
+  --good: #5cc08a; --bad: #ef7b6d; --a: #6fb1e0; --b: #e0a968; --c: #c08fd6; --alert: #3a1f1d; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
   max-width: 74rem; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
 h3 { font-size: .95rem; margin: 1.2rem 0 .2rem; color: var(--soft); font-weight: 600; }
 p.span { color: var(--soft); margin: .2rem 0 1rem; }
-.alarm { background: var(--alarm); border-left: 4px solid var(--bad); padding: .6rem .9rem; margin: .5rem 0; }
+.alert { background: var(--alert); border-left: 4px solid var(--bad); padding: .6rem .9rem; margin: .5rem 0; }
 .fine { border-left: 4px solid var(--good); padding: .6rem .9rem; margin: .5rem 0; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; width: 100%; }
@@ -38,8 +39,8 @@ polyline.line { fill: none; }
 """
 
 
-def page(report: Report, title: str = "Job history") -> str:
-    """The page.
+def page(report: LakeReport, title: str = "Job history") -> str:
+    """Return the page.
 
     >>> Path("report.html").write_text(page(report_lake(spark, lake)))                # doctest: +SKIP
     """
@@ -61,15 +62,15 @@ def page(report: Report, title: str = "Job history") -> str:
     )
 
 
-def write_page(report: Report, path: str | Path, title: str = "Job history") -> Path:
-    """Write the page to a file; where it is."""
-    place = Path(path).expanduser()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(page(report, title), encoding="utf-8")
-    return place
+def write_page(report: LakeReport, path: str | Path, title: str = "Job history") -> Path:
+    """Write the page to a file; return its path."""
+    target = Path(path).expanduser()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(page(report, title), encoding="utf-8")
+    return target
 
 
-def _span(report: Report) -> str:
+def _span(report: LakeReport) -> str:
     if report.is_empty or report.since is None or report.until is None:
         return "No jobs in this time."
     return f"{_at(report.since)} to {_at(report.until)}, UTC"
@@ -79,50 +80,47 @@ def _at(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
-def _alerts(report: Report) -> list[str]:
+def _alerts(report: LakeReport) -> list[str]:
     if not report.alerts:
-        return [] if report.is_empty else ['<p class="fine">No alarms: attempts did not stall.</p>']
-    return [f'<p class="alarm" role="alert">{text(alert)}</p>' for alert in report.alerts]
+        return [] if report.is_empty else ['<p class="fine">No alerts: attempts did not stall.</p>']
+    return [f'<p class="alert" role="alert">{text(alert)}</p>' for alert in report.alerts]
 
 
-def _queue(series: Series) -> list[str]:
+def _queue(series: QueueSeries) -> list[str]:
     step = "minute" if series.step_minutes == 1 else f"{series.step_minutes} minutes"
-    points = series.points
+    points, moments = series.points, [point.at for point in series.points]
     throughput = [
-        Line("completed", "good", [point.completed for point in points], is_area=True),
-        Line("dead", "bad", [point.dead for point in points]),
-        Line("retries", "b", [point.retries for point in points]),
-        Line("stalled", "c", [point.stalled for point in points]),
+        ChartLine("completed", "good", [point.completed for point in points], is_area=True),
+        ChartLine("dead", "bad", [point.dead for point in points]),
+        ChartLine("retries", "b", [point.retries for point in points]),
+        ChartLine("stalled", "c", [point.stalled for point in points]),
     ]
-    moments = [point.at for point in points]
-    drawings = [
-        (f"Throughput, jobs per {step}", charts.counts(moments, throughput, series.step_minutes)),
-        ("Waited, from claimable to claimed", _bands(moments, points, "waited", series.step_minutes)),
-        ("Ran, from claimed to its end", _bands(moments, points, "ran", series.step_minutes)),
-    ]
-    drawn = [f"<div><h3>{text(title)}</h3>{svg}</div>" for title, svg in drawings]
+    waited, ran = [point.waited for point in points], [point.ran for point in points]
+    drawings = {
+        f"Throughput, jobs per {step}": charts.counts(moments, throughput, series.step_minutes),
+        "Waited, from claimable to claimed": charts.bands(moments, _bands(waited), series.step_minutes),
+        "Ran, from claimed to its end": charts.bands(moments, _bands(ran), series.step_minutes),
+    }
     return [
         f"<h2>{text(series.queue)} ({text(series.protocol)})</h2>",
         '<div class="charts">',
-        *drawn,
+        *(f"<div><h3>{text(title)}</h3>{svg}</div>" for title, svg in drawings.items()),
         "</div>",
     ]
 
 
-def _bands(moments: Sequence[datetime], points: Sequence[Point], what: str, step: int) -> str:
-    quantiles = [getattr(point, what) for point in points]
-    names = (("p50", "a"), ("p95", "b"), ("p99", "c"))
-    lines = [Line(name, ink, [each[place] for each in quantiles]) for place, (name, ink) in enumerate(names)]
-    return charts.bands(moments, lines, step)
+def _bands(times: Sequence[tuple[float | None, ...]]) -> list[ChartLine]:
+    inks = zip(QUANTILES, ("a", "b", "c"), strict=True)
+    return [ChartLine(name, ink, [each[index] for each in times]) for index, (name, ink) in enumerate(inks)]
 
 
-def _reasons(report: Report) -> list[str]:
+def _reasons(report: LakeReport) -> list[str]:
     if not report.reasons:
         return []
     return ["<h2>Failures by reason</h2>", charts.bars(report.reasons)]
 
 
-def _table(table: Table) -> str:
+def _table(table: ReportTable) -> str:
     head = "".join(f'<th scope="col">{text(title)}</th>' for title in table.titles)
     rows = "".join("<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
     return (

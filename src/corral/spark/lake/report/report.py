@@ -1,29 +1,32 @@
-"""The report: what a lake's attempts, jobs and minutes say of its queues, in tables, series and alerts."""
+"""The report of a lake: tables, series and alerts from its attempts, jobs and minutes."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from corral.errors import InvalidOptions
+from corral.spark.lake.gold import COUNTS, QUANTILES
 from corral.spark.lake.report import queries
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from corral.spark.lake.tables import Lake
+from corral.spark.lake.tables import Lake
 
 STALLED_ALERT = 0.10
-"""More attempts than this share given up by dead workers is an alarm."""
-MOST_ROWS = 20
+"""The share of stalled attempts above which there is an alert."""
+ALERT_ATTEMPTS = 10
+"""Attempts that an interval must have for an alert of its own."""
+MAX_ROWS = 20
+
+QueueKey = tuple[str, str]
+"""(protocol, queue)"""
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows under their titles, as text."""
+class ReportTable:
+    """Rows of text under their column titles."""
 
     title: str
     titles: tuple[str, ...]
@@ -31,8 +34,8 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Point:
-    """What happened in one queue in one stretch of time; times in milliseconds."""
+class SeriesPoint:
+    """What happened in one queue in one interval; times in milliseconds."""
 
     at: datetime
     added: int
@@ -40,38 +43,43 @@ class Point:
     dead: int
     retries: int
     stalled: int
-    waited: tuple[float | None, float | None, float | None]
-    """p50, p95, p99."""
-    ran: tuple[float | None, float | None, float | None]
+    waited: tuple[float | None, ...]
+    """p50, p95, p99; also of `ran`."""
+    ran: tuple[float | None, ...]
+
+    @property
+    def is_stalling(self) -> bool:
+        ended = self.completed + self.dead + self.retries + self.stalled
+        return ended >= ALERT_ATTEMPTS and self.stalled / ended > STALLED_ALERT
 
 
 @dataclass(frozen=True)
-class Series:
-    """One queue along the time."""
+class QueueSeries:
+    """One queue over time."""
 
     protocol: str
     queue: str
     step_minutes: int
-    points: tuple[Point, ...]
+    points: tuple[SeriesPoint, ...]
 
 
 @dataclass(frozen=True)
-class Report:
-    """All that is said; `page.page` makes one HTML page of it."""
+class LakeReport:
+    """A report; `page.page` renders it as one HTML page."""
 
     since: datetime | None
     until: datetime | None
-    queues: Table
-    names: Table
-    failures: Table
-    slowest: Table
+    queues: ReportTable
+    names: ReportTable
+    failures: ReportTable
+    slowest: ReportTable
     alerts: tuple[str, ...]
-    series: tuple[Series, ...]
+    series: tuple[QueueSeries, ...]
     reasons: tuple[tuple[str, int], ...]
-    """The commonest reasons of failure, all queues together."""
+    """The most frequent reasons of failure, of all queues together."""
 
     @property
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[ReportTable, ...]:
         return (self.queues, self.names, self.failures, self.slowest)
 
     @property
@@ -80,63 +88,57 @@ class Report:
 
 
 def report(
-    attempts: "DataFrame",
-    jobs: "DataFrame",
-    minutes: "DataFrame",
+    attempts: DataFrame,
+    jobs: DataFrame,
+    minutes: DataFrame,
     *,
     since: datetime | None = None,
     until: datetime | None = None,
-    most: int = MOST_ROWS,
-) -> Report:
-    """What happened from `since` to before `until`.
+    limit: int = MAX_ROWS,
+) -> LakeReport:
+    """Report what happened from `since` until before `until`, with at most `limit` rows in a table.
 
     >>> report(silver.attempts(events), silver.jobs(events), minutes).alerts          # doctest: +SKIP
     ('queue mail: 12.5 % of its attempts stalled …',)
     """
     if since is not None and until is not None and since >= until:
         raise InvalidOptions(f"since ({since}) is not before until ({until}); give an earlier since")
-    ended = _between(attempts, sf.coalesce("ended_at", "started_at"), since, until)
-    told = _between(minutes, sf.col("minute"), since, until)
-    born = _between(jobs, sf.coalesce("added_at", "first_at"), since, until)
-    sums = {(row["protocol"], row["queue"]): row for row in queries.queues(told).collect()}
-    times = {(row["protocol"], row["queue"]): row for row in queries.times(ended, []).collect()}
-    named = queries.times(ended, ["name"]).orderBy("protocol", "queue", sf.desc("ended")).collect()
-    alive = {(row["protocol"], row["queue"]): row["alive"] for row in queries.alive(born).collect()}
-    spread = queries.span(told).collect()
-    series = _series(ended, told, spread)
-    failures = queries.reasons(ended).limit(most).collect()
-    slowest = queries.slowest(ended).limit(most).collect()
-    every = sorted(sums.keys() | times.keys() | alive.keys())
-    return Report(
-        since=since or (utc(spread[0]["first"]) if spread else None),
-        until=until or (utc(spread[0]["last"]) if spread else None),
-        queues=_queue_table([(key, sums.get(key), times.get(key), alive.get(key, 0)) for key in every]),
-        names=_name_table(named[: most * 5]),
-        failures=_failure_table(failures),
-        slowest=_slowest_table(slowest),
-        alerts=_alerts(times, {(s.protocol, s.queue): s for s in series}),
+    attempts = _between(attempts, sf.coalesce("ended_at", "started_at"), since, until)
+    minutes = _between(minutes, sf.col("minute"), since, until)
+    jobs = _between(jobs, sf.coalesce("added_at", "first_at"), since, until)
+    sums = _by_queue(queries.queues(minutes))
+    times = _by_queue(queries.times(attempts, []))
+    alive = {key: row["alive"] for key, row in _by_queue(queries.alive(jobs)).items()}
+    named = queries.times(attempts, ["name"]).orderBy("protocol", "queue", sf.desc("ended")).collect()
+    span = queries.span(minutes).collect()
+    series = _series(attempts, minutes, span)
+    failures = queries.reasons(attempts).limit(limit).collect()
+    reasons: Counter[str] = Counter()
+    for row in failures:
+        reasons[row["reason"]] += row["count"]
+    keys = sorted(sums.keys() | times.keys() | alive.keys())
+    return LakeReport(
+        since=since or (utc(span[0]["first"]) if span else None),
+        until=until or (utc(span[0]["last"]) if span else None),
+        queues=_queue_table((key, sums.get(key), times.get(key), alive.get(key, 0)) for key in keys),
+        names=_table("Jobs by name", _NAME_COLUMNS, named[: limit * 5]),
+        failures=_table("Failures by reason", _FAILURE_COLUMNS, failures),
+        slowest=_table("Slowest jobs", _SLOWEST_COLUMNS, queries.slowest(attempts).limit(limit).collect()),
+        alerts=_alerts(times, {(one.protocol, one.queue): one for one in series}),
         series=tuple(series),
-        reasons=_reasons_of_all(failures),
+        reasons=tuple(reasons.most_common()),
     )
 
 
-def report_lake(
-    spark: "SparkSession",
-    lake: "Lake",
-    *,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    most: int = MOST_ROWS,
-) -> Report:
-    """What a lake knows of that time."""
-    tables = (lake.attempts(spark), lake.jobs(spark), lake.minutes(spark))
-    return report(*tables, since=since, until=until, most=most)
+def report_lake(spark: SparkSession, lake: Lake, **options: Any) -> LakeReport:
+    """Report on a lake; the options are those of `report`."""
+    return report(lake.attempts(spark), lake.jobs(spark), lake.minutes(spark), **options)
 
 
-def spelled(milliseconds: float | None) -> str:
-    """A time as people say it.
+def duration(milliseconds: float | None) -> str:
+    """Return a duration in words.
 
-    >>> [spelled(value) for value in (None, 0.4, 12, 1234, 75_000, 7_500_000)]
+    >>> [duration(value) for value in (None, 0.4, 12, 1234, 75_000, 7_500_000)]
     ['', '0.4 ms', '12 ms', '1.23 s', '1 min 15 s', '2 h 5 min']
     """
     if milliseconds is None:
@@ -152,145 +154,126 @@ def spelled(milliseconds: float | None) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-# -- tables -------------------------------------------------------------------------------------------------
-
-
-def _queue_table(rows: Sequence[tuple[tuple[str, str], Any, Any, int]]) -> Table:
-    told = []
-    for (protocol, queue), sums, times, alive in rows:
-        counts = [str(sums[name]) if sums else "0" for name in queries.COUNTS]
-        rates = [_percent(times[name]) if times else "" for name in ("failure_rate", "stalled_share")]
-        peak = f"{sums['peak']}/min" if sums else ""
-        told.append((protocol, queue, *counts, str(alive), *rates, peak, *_times(times)))
-    titles = ("protocol", "queue", *queries.COUNTS, "alive", "failed", "stalling", "peak", *_TIMES)
-    return Table("Queues", titles, tuple(told))
-
-
-_TIMES = ("waited p50", "waited p95", "waited p99", "ran p50", "ran p95", "ran p99")
-
-
-def _name_table(rows: Sequence[Any]) -> Table:
-    told = tuple(
-        (
-            row["protocol"],
-            row["queue"],
-            row["name"] or "",
-            str(row["ended"]),
-            _percent(row["failure_rate"]),
-            _percent(row["retry_rate"]),
-            *_times(row),
-        )
-        for row in rows
-    )
-    return Table(
-        "Jobs by name", ("protocol", "queue", "name", "attempts", "failed", "retried", *_TIMES), told
-    )
-
-
-def _failure_table(rows: Sequence[Any]) -> Table:
-    told = tuple(
-        (
-            str(row["count"]),
-            row["queue"],
-            row["name"] or "",
-            row["outcome"],
-            row["reason"],
-            _moment(row["last"]),
-        )
-        for row in rows
-    )
-    return Table("Failures by reason", ("count", "queue", "name", "outcome", "reason", "last"), told)
-
-
-def _slowest_table(rows: Sequence[Any]) -> Table:
-    told = tuple(
-        (
-            spelled(row["ran_ms"]),
-            spelled(row["waited_ms"]),
-            row["queue"],
-            row["name"] or "",
-            row["job_id"],
-            str(row["attempt"]),
-            row["outcome"],
-            _moment(row["ended_at"]),
-        )
-        for row in rows
-    )
-    titles = ("ran", "waited", "queue", "name", "job", "attempt", "outcome", "ended")
-    return Table("Slowest jobs", titles, told)
-
-
-def _times(row: Any) -> list[str]:
-    names = [f"{what}_{quantile}" for what in ("waited", "ran") for quantile in ("p50", "p95", "p99")]
-    return [spelled(row[name]) if row else "" for name in names]
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share * 100:.1f} %"
-
-
-def _moment(at: datetime | None) -> str:
-    return "" if at is None else f"{utc(at):%Y-%m-%d %H:%M:%S}"
-
-
 def utc(at: datetime) -> datetime:
-    """A time that Spark gave: without a zone it is one of this machine."""
+    """Return a time that Spark returned; without a zone it is in that of this machine."""
     return at.astimezone(UTC)
 
 
-# -- along the time -----------------------------------------------------------------------------------------
-
-
-def _series(ended: "DataFrame", minutes: "DataFrame", spread: Sequence[Any]) -> list[Series]:
-    if not spread:
-        return []
-    step = queries.step_minutes(spread[0]["first"], spread[0]["last"])
-    found: dict[tuple[str, str], list[Point]] = {}
-    for row in queries.along(ended, minutes, step).orderBy("protocol", "queue", "at").collect():
-        waited = (row["waited_p50"], row["waited_p95"], row["waited_p99"])
-        ran = (row["ran_p50"], row["ran_p95"], row["ran_p99"])
-        counts = {name: row[name] or 0 for name in ("added", "completed", "dead", "retries", "stalled")}
-        point = Point(utc(row["at"]), **counts, waited=waited, ran=ran)
-        found.setdefault((row["protocol"], row["queue"]), []).append(point)
-    return [Series(protocol, queue, step, tuple(points)) for (protocol, queue), points in found.items()]
-
-
-def _alerts(times: dict[tuple[str, str], Any], series: dict[tuple[str, str], Series]) -> tuple[str, ...]:
-    told = []
-    for (protocol, queue), row in sorted(times.items()):
-        share = row["stalled_share"] or 0.0
-        bad = [point for point in _points(series.get((protocol, queue))) if _is_stalling(point)]
-        if share > STALLED_ALERT:
-            told.append(
-                f"queue {queue!r} of {protocol}: {share * 100:.1f} % of its attempts stalled (workers died "
-                f"or lost their locks; more than {STALLED_ALERT * 100:.0f} % is an alarm)"
-            )
-        elif bad:
-            told.append(
-                f"queue {queue!r} of {protocol}: more than {STALLED_ALERT * 100:.0f} % of attempts stalled "
-                f"around {_moment(bad[0].at)}"
-                + (f" and at {len(bad) - 1} other times" if len(bad) > 1 else "")
-            )
-    return tuple(told)
-
-
-def _points(series: Series | None) -> tuple[Point, ...]:
-    return () if series is None else series.points
-
-
-def _is_stalling(point: Point) -> bool:
-    ended = point.completed + point.dead + point.retries + point.stalled
-    return ended >= 10 and point.stalled / ended > STALLED_ALERT
-
-
-def _reasons_of_all(rows: Sequence[Any]) -> tuple[tuple[str, int], ...]:
-    summed: Counter[str] = Counter()
-    for row in rows:
-        summed[row["reason"]] += row["count"]
-    return tuple(summed.most_common())
-
-
-def _between(frame: "DataFrame", at: Any, since: datetime | None, until: datetime | None) -> "DataFrame":
+def _between(frame: DataFrame, at: Any, since: datetime | None, until: datetime | None) -> DataFrame:
     if since is not None:
         frame = frame.where(at >= sf.lit(since))
     return frame if until is None else frame.where(at < sf.lit(until))
+
+
+def _by_queue(frame: DataFrame) -> dict[QueueKey, Any]:
+    return {(row["protocol"], row["queue"]): row for row in frame.collect()}
+
+
+# -- tables -------------------------------------------------------------------------------------------------
+
+_TIMES = {f"{what} {name}": f"{what}_{name}" for what in ("waited", "ran") for name in QUANTILES}
+"""Title -> column."""
+
+
+def _text(column: str) -> Callable[[Any], str]:
+    return lambda row: "" if row[column] is None else str(row[column])
+
+
+def _percent(column: str) -> Callable[[Any], str]:
+    return lambda row: "" if row[column] is None else f"{row[column] * 100:.1f} %"
+
+
+def _duration(column: str) -> Callable[[Any], str]:
+    return lambda row: duration(row[column])
+
+
+def _at(column: str) -> Callable[[Any], str]:
+    return lambda row: "" if row[column] is None else _moment(row[column])
+
+
+def _moment(at: datetime) -> str:
+    return f"{utc(at):%Y-%m-%d %H:%M:%S}"
+
+
+Columns = Mapping[str, Callable[[Any], str]]
+"""Title -> the text of a row."""
+
+_NAME_COLUMNS: Columns = {
+    "protocol": _text("protocol"),
+    "queue": _text("queue"),
+    "name": _text("name"),
+    "attempts": _text("ended"),
+    "failed": _percent("failure_rate"),
+    "retried": _percent("retry_rate"),
+    **{title: _duration(column) for title, column in _TIMES.items()},
+}
+_FAILURE_COLUMNS: Columns = {
+    **{name: _text(name) for name in ("count", "queue", "name", "outcome", "reason")},
+    "last": _at("last"),
+}
+_SLOWEST_COLUMNS: Columns = {
+    "ran": _duration("ran_ms"),
+    "waited": _duration("waited_ms"),
+    "queue": _text("queue"),
+    "name": _text("name"),
+    "job": _text("job_id"),
+    "attempt": _text("attempt"),
+    "outcome": _text("outcome"),
+    "ended": _at("ended_at"),
+}
+
+
+def _table(title: str, columns: Columns, rows: Sequence[Any]) -> ReportTable:
+    cells = (tuple(cell(row) for cell in columns.values()) for row in rows)
+    return ReportTable(title, tuple(columns), tuple(cells))
+
+
+def _queue_table(queues: Iterable[tuple[QueueKey, Any, Any, int]]) -> ReportTable:
+    """Return a row per queue of (its sums, its times, jobs alive); sums or times may be missing."""
+    rates = {"failed": "failure_rate", "stalling": "stalled_share"}
+    rows = []
+    for key, sums, times, alive in queues:
+        counts = [str(sums[name]) if sums else "0" for name in COUNTS]
+        shares = [_percent(column)(times) if times else "" for column in rates.values()]
+        peak = f"{sums['peak']}/min" if sums else ""
+        durations = [duration(times[column]) if times else "" for column in _TIMES.values()]
+        rows.append((*key, *counts, str(alive), *shares, peak, *durations))
+    return ReportTable(
+        "Queues", ("protocol", "queue", *COUNTS, "alive", *rates, "peak", *_TIMES), tuple(rows)
+    )
+
+
+# -- series and alerts --------------------------------------------------------------------------------------
+
+
+def _series(attempts: DataFrame, minutes: DataFrame, span: Sequence[Any]) -> list[QueueSeries]:
+    if not span:
+        return []
+    step = queries.step_minutes(span[0]["first"], span[0]["last"])
+    points: dict[QueueKey, list[SeriesPoint]] = {}
+    for row in queries.series(attempts, minutes, step).orderBy("protocol", "queue", "at").collect():
+        waited, ran = (tuple(row[f"{what}_{name}"] for name in QUANTILES) for what in ("waited", "ran"))
+        counts = {name: row[name] or 0 for name in ("added", "completed", "dead", "retries", "stalled")}
+        point = SeriesPoint(utc(row["at"]), **counts, waited=waited, ran=ran)
+        points.setdefault((row["protocol"], row["queue"]), []).append(point)
+    return [QueueSeries(protocol, queue, step, tuple(found)) for (protocol, queue), found in points.items()]
+
+
+def _alerts(times: Mapping[QueueKey, Any], series: Mapping[QueueKey, QueueSeries]) -> tuple[str, ...]:
+    alerts = []
+    for (protocol, queue), row in sorted(times.items()):
+        share = row["stalled_share"] or 0.0
+        points = series[protocol, queue].points if (protocol, queue) in series else ()
+        stalling = [point for point in points if point.is_stalling]
+        if share > STALLED_ALERT:
+            alerts.append(
+                f"queue {queue!r} of {protocol}: {share * 100:.1f} % of its attempts stalled (workers died "
+                f"or lost their locks; more than {STALLED_ALERT * 100:.0f} % is an alert)"
+            )
+        elif stalling:
+            alerts.append(
+                f"queue {queue!r} of {protocol}: more than {STALLED_ALERT * 100:.0f} % of attempts stalled "
+                f"around {_moment(stalling[0].at)}"
+                + (f" and at {len(stalling) - 1} other times" if len(stalling) > 1 else "")
+            )
+    return tuple(alerts)

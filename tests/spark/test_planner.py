@@ -1,7 +1,9 @@
 """The planner: a batch is measured and split by one count of its events, and the next one meanwhile."""
 
-from corral.spark.options import Reading, Where
-from corral.spark.planner import Ahead, Planner
+from dataclasses import replace
+
+from corral.spark.options import EventReadOptions
+from corral.spark.planner import PlanAhead, Planner
 from tests.spark.harness import SparkHarness
 
 
@@ -12,17 +14,17 @@ def counts_made(harness: SparkHarness) -> int:
 
 def test_what_was_measured_for_a_batch_is_split_without_counting_it_again(bullmq: SparkHarness):
     bullmq.add(300)
-    with Planner(Where(bullmq.url, "bullmq", "bull", bullmq.queue), Reading(min_partitions=3)) as planner:
+    with Planner(bullmq.address(), EventReadOptions(min_partitions=3)) as planner:
         start = planner.initial()
         end = planner.next(start, 400)
         counted = counts_made(bullmq)
-        pieces = planner.stretches(start, end)
+        pieces = planner.ranges(start, end)
         assert counts_made(bullmq) == counted
         assert [piece.expected for piece in pieces] == [132, 134, 134]
         assert pieces[-1].until == end[bullmq.queue].id
         # a query that starts again asks for the same without having measured it
-        with Planner(Where(bullmq.url, "bullmq", "bull", bullmq.queue), Reading(min_partitions=3)) as other:
-            again = other.stretches(start, end)
+        with Planner(bullmq.address(), EventReadOptions(min_partitions=3)) as other:
+            again = other.ranges(start, end)
         assert (again[0].after, again[-1].until) == (pieces[0].after, pieces[-1].until)
         assert sum(piece.expected or 0 for piece in again) == 400
 
@@ -30,12 +32,12 @@ def test_what_was_measured_for_a_batch_is_split_without_counting_it_again(bullmq
 def test_batches_are_no_larger_than_asked_for_over_several_queues(bullmq: SparkHarness):
     bullmq.add(300, "mail")
     bullmq.add(100, "sms")
-    where = Where(bullmq.url, "bullmq", "bull", "mail,sms")
-    with Planner(where, Reading(min_partitions=5)) as planner:
+    where = bullmq.address("mail,sms")
+    with Planner(where, EventReadOptions(min_partitions=5)) as planner:
         position, sizes = planner.initial(), []
         for _ in range(10):
             end = planner.next(position, 170)
-            pieces = planner.stretches(position, end)
+            pieces = planner.ranges(position, end)
             if not pieces:
                 break
             sizes.append(sum(piece.expected or 0 for piece in pieces))
@@ -47,14 +49,14 @@ def test_batches_are_no_larger_than_asked_for_over_several_queues(bullmq: SparkH
 def test_batches_counted_ahead_are_those_that_a_new_count_finds(bullmq: SparkHarness):
     bullmq.add(300, "mail")
     bullmq.add(100, "sms")
-    where, reading = Where(bullmq.url, "bullmq", "bull", "mail,sms"), Reading(min_partitions=5)
+    where, reading = bullmq.address("mail,sms"), EventReadOptions(min_partitions=5)
     with Planner(where, reading) as planner:
         planner.stop_at_present()
         position, batches = planner.initial(), 0
         while (end := planner.next(position, 70)) != position:
             with Planner(where, reading) as other:
                 assert end == other.next(position, 70)
-                assert planner.stretches(position, end) == other.stretches(position, end)
+                assert planner.ranges(position, end) == other.ranges(position, end)
             position, batches = end, batches + 1
         assert batches >= 800 // 70
         assert position == planner.present()
@@ -62,11 +64,11 @@ def test_batches_counted_ahead_are_those_that_a_new_count_finds(bullmq: SparkHar
 
 def test_a_plan_made_ahead_serves_the_batch_it_was_made_for_and_once(bullmq: SparkHarness):
     bullmq.add(100)
-    where = Where(bullmq.url, "bullmq", "bull", bullmq.queue)
-    with Planner(where, Reading()) as planner:
+    where = bullmq.address()
+    with Planner(where, EventReadOptions()) as planner:
         start, ends = planner.initial(), planner.present()
         reached = planner.next(start, 50)
-    ahead = Ahead(where, Reading())
+    ahead = PlanAhead(where, EventReadOptions())
     ahead.begin(start, ends, 50)
     plan = ahead.take(start, 50)
     assert plan is not None
@@ -79,21 +81,22 @@ def test_a_plan_made_ahead_serves_the_batch_it_was_made_for_and_once(bullmq: Spa
 
 def test_a_log_that_was_begun_anew_is_not_read_by_a_plan_made_before(bullmq: SparkHarness):
     bullmq.add(100)
-    with Planner(Where(bullmq.url, "bullmq", "bull", bullmq.queue), Reading()) as planner:
+    with Planner(bullmq.address(), EventReadOptions()) as planner:
         position = planner.next(planner.initial(), 50)
         with bullmq.server.connect() as client:
             client.delete(bullmq.events_key())
         bullmq.add(10)
         end = planner.next(position, 50)
-        assert [piece.is_recreated for piece in planner.stretches(position, end)] == [True]
+        assert [piece.is_recreated for piece in planner.ranges(position, end)] == [True]
         assert end == planner.present()
 
 
 def test_where_no_server_answers_ahead_the_count_is_left_to_who_needs_it(bullmq: SparkHarness):
     bullmq.add(100)
-    with Planner(Where(bullmq.url, "bullmq", "bull", bullmq.queue), Reading()) as planner:
+    with Planner(bullmq.address(), EventReadOptions()) as planner:
         ends = planner.present()
-        ahead = Ahead(Where("redis://127.0.0.1:1", "bullmq", "bull", bullmq.queue), Reading())
+        nowhere = replace(bullmq.address(), url="redis://127.0.0.1:1")
+        ahead = PlanAhead(nowhere, EventReadOptions())
         ahead.begin(planner.initial(), ends, 50)
         assert ahead.take(planner.initial(), 50) is None
         ahead.close()
