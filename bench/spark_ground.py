@@ -7,7 +7,7 @@ from corral.core.outcome import Completed, Settlement
 from corral.protocols import protocol_named
 from corral.protocols.binding import Binding
 from corral.store.client import Store
-from corral.worker.worker import wall_clock
+from corral.worker import wall_clock
 
 QUEUE = "bench"
 EVENTS_A_JOB = 4

@@ -33,8 +33,15 @@ from corral.store.cluster import has_tag
 from corral.store.embedded import EmbeddedServer
 from corral.sync import PerLoopStore, SyncRunner
 from corral.telemetry.metrics import Metrics
-from corral.worker import Connections, Listener, Registry, Worker, default_name
-from corral.worker.worker import wall_clock
+from corral.worker import (
+    DEFAULT_CONCURRENCY,
+    Connections,
+    HandlerRegistry,
+    Listener,
+    Worker,
+    default_name,
+    wall_clock,
+)
 
 GRACE_S = 30.0
 """How long a worker that is asked to stop lets running jobs go on."""
@@ -80,7 +87,7 @@ class Corral:
         self._brokers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], Broker]] = (
             WeakKeyDictionary()
         )
-        self._registries: dict[tuple[str, str], Registry] = {}
+        self._registries: dict[tuple[str, str], HandlerRegistry] = {}
         self._types: list[JobType] = []
         self._schedules: dict[tuple[str, str], ScheduledJob] = {}
         self._policy = RetryPolicy(
@@ -113,7 +120,7 @@ class Corral:
         target.protocol.check(target.options(options), self.clock())
 
         def register(fn: Callable[[Any], Any]) -> JobType:
-            registry = self._registries.setdefault((target.protocol.name, target.name), Registry())
+            registry = self._registries.setdefault((target.protocol.name, target.name), HandlerRegistry())
             registry.add(name, fn, timeout=timeout, process=process)
             made = JobType(target, name, fn, options)
             self._types.append(made)
@@ -181,7 +188,7 @@ class Corral:
     def workers(
         self,
         *,
-        concurrency: int = 1,
+        concurrency: int = DEFAULT_CONCURRENCY,
         name: str | None = None,
         queues: Sequence[str] | None = None,
         protocol: str | None = None,
@@ -227,7 +234,9 @@ class Corral:
             for (where, queue), registry in wanted.items()
         ]
 
-    async def run(self, *, concurrency: int = 1, grace: float = GRACE_S, **options: Any) -> None:
+    async def run(
+        self, *, concurrency: int = DEFAULT_CONCURRENCY, grace: float = GRACE_S, **options: Any
+    ) -> None:
         """Work until a signal comes (or this is cancelled): `concurrency` jobs at a time in each queue.
 
         The first SIGINT or SIGTERM stops claiming and lets running jobs end within `grace` seconds; what is
@@ -254,7 +263,7 @@ class Corral:
         self,
         protocol: Protocol,
         queue: str,
-        registry: Registry,
+        registry: HandlerRegistry,
         who: Profile,
         reconnect: Reconnect,
         **options: Any,

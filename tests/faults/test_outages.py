@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.worker import Happening
+from corral.worker import WorkerEventKind
 from tests.support.fault_harness import FaultHarness
 from tests.support.persistent_server import PersistentServer
 from tests.support.polling import becomes_true, outlast
@@ -56,11 +56,11 @@ async def check_worked_through(harness: FaultHarness, jobs: int, times: int, tro
 @pytest.mark.parametrize("end", ["crash", "shut_down"])
 async def test_a_server_that_begins_again_finds_its_workers_and_all_its_jobs(harness, lasting, end):
     async def begin_again() -> None:
-        told = len(harness.reported(Happening.BACK))
+        told = len(harness.reported(WorkerEventKind.AVAILABLE))
         getattr(lasting, end)()
-        assert await becomes_true(lambda: len(harness.reported(Happening.AWAY)) > told)
+        assert await becomes_true(lambda: len(harness.reported(WorkerEventKind.UNAVAILABLE)) > told)
         lasting.begin_again()
-        assert await becomes_true(lambda: len(harness.reported(Happening.BACK)) > told)
+        assert await becomes_true(lambda: len(harness.reported(WorkerEventKind.AVAILABLE)) > told)
 
     await check_worked_through(harness, scaled(3000, least=300), 5, begin_again)
 
@@ -72,7 +72,7 @@ async def test_a_frozen_server_is_waited_for(harness, lasting):
         lasting.thaw()
 
     await check_worked_through(harness, scaled(2000, least=300), 2, freeze)
-    assert harness.reported(Happening.AWAY)
+    assert harness.reported(WorkerEventKind.UNAVAILABLE)
 
 
 async def test_a_server_that_pauses_its_clients_is_waited_for(harness, lasting):
@@ -82,7 +82,7 @@ async def test_a_server_that_pauses_its_clients_is_waited_for(harness, lasting):
         await outlast(OUTAGE_S)
 
     await check_worked_through(harness, scaled(2000, least=300), 2, pause)
-    assert harness.reported(Happening.AWAY)
+    assert harness.reported(WorkerEventKind.UNAVAILABLE)
 
 
 async def test_a_server_that_has_become_a_replica_is_waited_for(harness, lasting):
@@ -90,7 +90,7 @@ async def test_a_server_that_has_become_a_replica_is_waited_for(harness, lasting
         with lasting.connect() as client:
             # of a master that is not there: what it holds is kept, and writes are refused
             client.replicaof("127.0.0.1", 1)
-            assert await becomes_true(lambda: harness.reported(Happening.AWAY))
+            assert await becomes_true(lambda: harness.reported(WorkerEventKind.UNAVAILABLE))
             await outlast(0.5)
             client.replicaof("NO", "ONE")
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from corral.worker import Happening
+from corral.worker import WorkerEventKind
 from tests.support.worker_processes import scaled
 
 pytestmark = pytest.mark.faults
@@ -37,4 +37,4 @@ async def test_scripts_flushed_in_a_loop_cost_no_job_and_no_attempt(harness):
     print(f"{flushes} flushes")
     assert flushes >= scaled(50, least=5)
     harness.assert_attempts()
-    assert harness.reported(Happening.AWAY) == []
+    assert harness.reported(WorkerEventKind.UNAVAILABLE) == []

@@ -17,7 +17,7 @@ from corral.core.job import Job
 from corral.errors import InvalidOptions, RedisConnectionError, RedisReadOnlyError, RedisResponseError
 from corral.job_type import JobType
 from corral.store.client import Reconnect, Store
-from corral.worker import Happening, WorkerEvent
+from corral.worker import WorkerEvent, WorkerEventKind
 from tests.support.apps import ended, working
 from tests.support.polling import becomes_true, until
 from tests.support.sentinel import SERVICE, SentinelServer, sentinels_of
@@ -57,7 +57,7 @@ async def test_workers_go_on_at_the_new_master_when_the_old_one_is_killed(
     app = Corral(service.url, protocol=protocol)
 
     def listen(event: WorkerEvent) -> None:
-        if event.kind is Happening.SETTLED and event.claim is not None:
+        if event.kind is WorkerEventKind.SETTLED and event.claim is not None:
             settled.add(event.claim.job.data["number"])
 
     @app.job("embed" if protocol == "streams" else "count", queue=app.queue().name)

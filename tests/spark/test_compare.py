@@ -14,7 +14,7 @@ from corral.spark.lake.audit.comparison import Comparison, Figure, Side, compare
 from corral.spark.options import QueueAddress
 from corral.spark.schema import EVENTS, JOBS
 from corral.store.client import Store
-from corral.worker.worker import wall_clock
+from corral.worker import wall_clock
 from tests.spark.test_audit import record
 from tests.spark.test_silver import story
 

@@ -11,14 +11,14 @@ import redis
 
 from corral import Corral, JobContext, JobState, RedisError
 from corral.store.client import Reconnect
-from corral.worker import Happening, Worker, WorkerEvent
+from corral.worker import Worker, WorkerEvent, WorkerEventKind
 from tests.support import job_records
 from tests.support.job_records import JobRecord
 from tests.support.worker_process_main import JOB
 
 Handler = Callable[[JobContext], Awaitable[Any]]
 
-TROUBLE = (Happening.LOST, Happening.UNKNOWN)
+TROUBLE = (WorkerEventKind.LOST, WorkerEventKind.UNKNOWN)
 OPTIONS: dict[str, dict[str, Any]] = {"bridgemq": {"attempts": 1_000_000, "backoff": "custom"}}
 """Where being found abandoned spends an attempt, jobs have as many as it takes."""
 
@@ -107,7 +107,7 @@ class FaultHarness:
             worker.kill()
             await worker.stop(0)
 
-    def reported(self, *kinds: Happening) -> list[WorkerEvent]:
+    def reported(self, *kinds: WorkerEventKind) -> list[WorkerEvent]:
         return [event for event in self.events if event.kind in kinds]
 
     # -- the proof --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from corral.protocols.bullmq.operator import BullmqOperator
 from corral.protocols.bullmq.reporter import BullmqReporter
 from corral.store.client import Reconnect, Store
 from corral.telemetry.metrics import Metrics
-from corral.worker import Connections, Happening, Registry, Worker, WorkerEvent
+from corral.worker import Connections, HandlerRegistry, Worker, WorkerEvent, WorkerEventKind
 from tests.support.polling import becomes_true
 
 QUEUE = "work"
@@ -35,7 +35,7 @@ class WorkerHarness:
         """How far the workers' clock is ahead."""
         self.metrics = Metrics()
         self.events: list[WorkerEvent] = []
-        self.handlers = Registry()
+        self.handlers = HandlerRegistry()
         binding = Binding(self.store, QUEUE, "bull", self.clock)
         self.broker = BullmqBroker(binding)
         self.inspector = BullmqInspector(binding)
@@ -119,7 +119,7 @@ class WorkerHarness:
             worker.kill()
             await worker.stop(0)
 
-    def told(self, kind: Happening) -> list[WorkerEvent]:
+    def told(self, kind: WorkerEventKind) -> list[WorkerEvent]:
         return [event for event in self.events if event.kind is kind]
 
     def metric(self, name: str, **labels: str) -> float:

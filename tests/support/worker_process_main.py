@@ -12,12 +12,17 @@ from typing import Any
 from corral import Corral, JobContext
 from corral.store.client import Reconnect
 from corral.telemetry import logs
-from corral.worker import Happening, WorkerEvent
+from corral.worker import WorkerEvent, WorkerEventKind
 
 JOB = "tool"
 """A job name that every protocol knows."""
 
-REPORTED = (Happening.LOST, Happening.UNKNOWN, Happening.AWAY, Happening.BACK)
+REPORTED = (
+    WorkerEventKind.LOST,
+    WorkerEventKind.UNKNOWN,
+    WorkerEventKind.UNAVAILABLE,
+    WorkerEventKind.AVAILABLE,
+)
 
 
 class Report:

@@ -14,9 +14,9 @@ from corral.core.job import Claim, Job, JobOptions
 from corral.core.known_errors import FailureKind
 from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry, RetryPolicy
 from corral.errors import JobCancelled, JobTimeout, Postpone, Release, Transient, Unrecoverable
-from corral.worker.attempt import Attempt, Moment
+from corral.worker.attempt import Moment
 from corral.worker.executor import Executor
-from corral.worker.registry import Registry
+from corral.worker.handlers import HandlerRegistry
 from tests.support.polling import becomes_true
 
 THRICE = JobOptions(attempts=3, backoff=None)
@@ -26,7 +26,7 @@ class Bench:
     """An executor and what it has ended."""
 
     def __init__(self, policy=None, concurrency=20, **options):
-        self.handlers = Registry()
+        self.handlers = HandlerRegistry()
         self.ended = []
         self.freed = 0
         self.crashes = []
@@ -37,6 +37,7 @@ class Bench:
             queue="q",
             concurrency=concurrency,
             clock=lambda: 1000,
+            is_held=lambda attempt: attempt not in [ended.attempt for ended in self.ended],
             ended=self.ended.append,
             freed=self._free,
             crashed=self.crashes.append,
@@ -46,23 +47,28 @@ class Bench:
     def _free(self):
         self.freed += 1
 
-    def attempt(self, name="work", data=None, **fields):
+    def claim(self, name="work", data=None, **fields):
         job = Job(name=name, data=data, queue="q", id=str(data), options=THRICE, **fields)
-        return Attempt(Claim(job, "receipt"), Moment(0, 0))
+        return Claim(job, "receipt")
 
-    def start(self, *attempts):
+    def start(self, *claims):
+        attempts = self.executor.prepare(claims, Moment(0, 0))
         self.executor.start(attempts)
         return attempts
 
-    async def outcomes(self, *attempts):
-        self.start(*attempts)
-        assert await becomes_true(lambda: len(self.ended) >= len(attempts))
-        return [attempt.settlement.outcome for attempt in attempts]
+    async def outcomes(self, *claims):
+        attempts = self.start(*claims)
+        assert await becomes_true(lambda: len(self.ended) >= len(claims))
+        return self.outcomes_of(attempts)
+
+    def outcomes_of(self, attempts):
+        outcomes = {ended.attempt: ended.settlement.outcome for ended in self.ended}
+        return [outcomes[attempt] for attempt in attempts]
 
     async def outcome(self, fn, timeout=None, **fields):
         """How one attempt by `fn` ends."""
         self.handlers.add("work", fn, timeout=timeout)
-        [outcome] = await self.outcomes(self.attempt(**fields))
+        [outcome] = await self.outcomes(self.claim(**fields))
         return outcome
 
 
@@ -91,7 +97,7 @@ async def test_a_callable_object_and_a_partial_are_handlers_too(bench):
 
     bench.handlers.add("object", Adder())
     bench.handlers.add("partial", partial(add, 10))
-    outcomes = await bench.outcomes(bench.attempt("object", 1), bench.attempt("partial", 1))
+    outcomes = await bench.outcomes(bench.claim("object", 1), bench.claim("partial", 1))
     assert outcomes == [Completed(b"2"), Completed(b"11")]
 
 
@@ -184,7 +190,7 @@ async def test_context_variables_of_one_handler_are_not_seen_by_the_next(bench):
             assert variable.get() == job.data
 
     bench.handlers.add("work", fn)
-    outcomes = await bench.outcomes(*(bench.attempt(data=number) for number in range(10)))
+    outcomes = await bench.outcomes(*(bench.claim(data=number) for number in range(10)))
     assert seen == ["unset"] * 10
     assert outcomes == [Completed()] * 10
 
@@ -200,7 +206,7 @@ async def test_no_handler_wakes_up_in_a_task_that_another_has_slept_in(bench):
             assert asyncio.current_task() not in sleepers
 
     bench.handlers.add("work", fn)
-    assert await bench.outcomes(*(bench.attempt(data=n) for n in range(30))) == [Completed()] * 30
+    assert await bench.outcomes(*(bench.claim(data=n) for n in range(30))) == [Completed()] * 30
     assert len(set(sleepers)) == 10
 
 
@@ -244,7 +250,7 @@ async def test_timeouts_groups_and_scopes_work_inside_handlers(bench):
         raise ValueError("boom")
 
     bench.handlers.add("work", fn)
-    outcomes = await bench.outcomes(*(bench.attempt(data=n) for n in range(5)))
+    outcomes = await bench.outcomes(*(bench.claim(data=n) for n in range(5)))
     assert outcomes == [Completed(b'["timeout","moved on","group","caught","waited"]')] * 5
 
 
@@ -257,7 +263,7 @@ async def test_a_handler_that_cancels_its_own_task_and_returns_harms_nobody(benc
         return "fine"
 
     bench.handlers.add("work", fn)
-    outcomes = await bench.outcomes(*(bench.attempt(data=n) for n in range(4)))
+    outcomes = await bench.outcomes(*(bench.claim(data=n) for n in range(4)))
     assert outcomes == [Completed(b'"odd"')] + [Completed(b'"fine"')] * 3
 
 
@@ -274,7 +280,7 @@ async def test_a_blocked_handler_does_not_keep_the_loop_from_the_next_for_long(b
 
     ticking = asyncio.create_task(tick())
     bench.handlers.add("work", fn)
-    await bench.outcomes(*(bench.attempt(data=n) for n in range(20)))
+    await bench.outcomes(*(bench.claim(data=n) for n in range(20)))
     ticking.cancel()
     assert len(ticks) >= 20
 
@@ -339,11 +345,11 @@ async def test_leaving_cancels_what_sleeps_and_releases_it(bench):
         await asyncio.sleep(60)
 
     bench.handlers.add("work", fn)
-    attempts = bench.start(*(bench.attempt(data=n) for n in range(3)))
-    assert await becomes_true(lambda: all(attempt.stopper for attempt in attempts))
-    bench.executor.leave(attempts)
+    attempts = bench.start(*(bench.claim(data=n) for n in range(3)))
+    assert await becomes_true(lambda: all(attempt.task for attempt in attempts))
+    bench.executor.stop(attempts)
     assert await becomes_true(lambda: len(bench.ended) == 3)
-    assert {attempt.settlement.outcome for attempt in attempts} == {Released()}
+    assert set(bench.outcomes_of(attempts)) == {Released()}
 
 
 async def test_a_handler_that_finishes_its_work_on_the_way_out_has_completed(bench):
@@ -354,11 +360,11 @@ async def test_a_handler_that_finishes_its_work_on_the_way_out_has_completed(ben
             return "saved"
 
     bench.handlers.add("work", fn)
-    [attempt] = bench.start(bench.attempt())
-    assert await becomes_true(lambda: attempt.stopper)
-    bench.executor.leave([attempt])
+    [attempt] = bench.start(bench.claim())
+    assert await becomes_true(lambda: attempt.task)
+    bench.executor.stop([attempt])
     assert await becomes_true(lambda: bench.ended)
-    assert attempt.settlement.outcome == Completed(b'"saved"')
+    assert bench.outcomes_of([attempt]) == [Completed(b'"saved"')]
 
 
 async def test_a_failure_is_logged_without_the_jobs_data_unless_asked_for():

@@ -51,9 +51,9 @@ def test_the_house_keeps_its_layers(house: Path) -> None:
         ("protocols/bullmq/codec.py", "import corral.store.client", "A protocol's keys and codec are pure"),
         ("protocols/streams/keys.py", "import redis", "A protocol's keys and codec are pure"),
         ("protocols/bullmq/broker.py", "import redis.asyncio", "Only the store speaks to redis-py"),
-        ("worker/registry.py", "import corral.store.client", "The worker knows no server and no protocol"),
+        ("worker/handlers.py", "import corral.store.client", "The worker knows no server and no protocol"),
         (
-            "worker/registry.py",
+            "worker/handlers.py",
             "import corral.protocols.streams.keys",
             "The worker knows no server and no protocol",
         ),

@@ -11,10 +11,10 @@ from corral.core.ports import Recovery
 from corral.core.retry import classify
 from corral.errors import InvalidOptions, LockMissing, Postpone, RedisConnectionError, Refused
 from corral.telemetry.metrics import Metrics
-from corral.worker import ANY_NAME, Kind, Registry, default_name
+from corral.worker import ANY_NAME, HandlerKind, HandlerRegistry, default_name
 from corral.worker.attempt import Moment
-from corral.worker.loops import Promoter, Recoverer
-from corral.worker.remote import RemoteError, describe, raised, rebuild, refusal
+from corral.worker.maintenance import PromotionTask, RecoveryTask
+from corral.worker.processes.errors import RemoteError, describe, error_from_message, error_message, rebuild
 from tests.support.polling import becomes_true
 
 # -- registry ----------------------------------------------------------------------------
@@ -29,10 +29,10 @@ def plain(job):
 
 
 def test_the_registry_sees_what_kind_of_handler_it_is_given():
-    registry = Registry()
-    assert registry.add("a", sample).kind is Kind.ASYNC
-    assert registry.add("b", plain).kind is Kind.SYNC
-    assert registry.add("c", plain, process=True).kind is Kind.PROCESS
+    registry = HandlerRegistry()
+    assert registry.add("a", sample).kind is HandlerKind.ASYNC
+    assert registry.add("b", plain).kind is HandlerKind.SYNC
+    assert registry.add("c", plain, process=True).kind is HandlerKind.PROCESS
     assert registry.find("d") is None
     default = registry.add(ANY_NAME, plain)
     assert registry.find("d") is default
@@ -42,11 +42,11 @@ def test_the_registry_sees_what_kind_of_handler_it_is_given():
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
 def test_a_timeout_that_makes_no_sense_is_refused(timeout):
     with pytest.raises(InvalidOptions, match="timeout="):
-        Registry().add("a", sample, timeout=timeout)
+        HandlerRegistry().add("a", sample, timeout=timeout)
 
 
 def test_a_name_has_one_handler_and_a_handler_is_a_function():
-    registry = Registry()
+    registry = HandlerRegistry()
     registry.add("a", sample)
     with pytest.raises(InvalidOptions, match="has a handler already"):
         registry.add("a", plain)
@@ -83,7 +83,7 @@ class SlowSweeper:
 
 async def test_a_recovery_that_still_runs_is_not_started_again_and_the_skip_is_counted():
     metrics, sweeper, adopted = Metrics(), SlowSweeper(), []
-    loop = Recoverer(sweeper, adopted.extend, every=0.02, queue="q", metrics=metrics.queue("bullmq", "q"))
+    loop = RecoveryTask(sweeper, adopted.extend, every=0.02, queue="q", metrics=metrics.queue("bullmq", "q"))
 
     def value(name):
         return metrics.registry.get_sample_value(name, {"protocol": "bullmq", "queue": "q"})
@@ -103,7 +103,7 @@ async def test_a_recovery_that_still_runs_is_not_started_again_and_the_skip_is_c
 
 async def test_a_loop_outlives_a_server_that_is_away():
     sweeper = SlowSweeper()
-    loop = Promoter(sweeper, every=0.01, queue="q", metrics=Metrics().queue("bullmq", "q"))
+    loop = PromotionTask(sweeper, every=0.01, queue="q", metrics=Metrics().queue("bullmq", "q"))
     with capture_logs() as logs:
         loop.start()
         assert await becomes_true(lambda: sweeper.promoted >= 3)
@@ -130,14 +130,14 @@ def test_an_error_keeps_its_class_its_text_and_its_number():
 
 
 def test_an_error_whose_class_is_unknown_here_is_the_nearest_that_is_known():
-    told = RemoteError(
-        line=[("far.away", "TooFar"), ("builtins", "TimeoutError"), ("builtins", "OSError")],
+    remote = RemoteError(
+        classes=[("far.away", "TooFar"), ("builtins", "TimeoutError"), ("builtins", "OSError")],
         text="too far",
         arguments=[],
         attributes={"miles": 3},
         trace="",
     )
-    error = rebuild(told)
+    error = rebuild(remote)
     assert isinstance(error, TimeoutError)
     assert (type(error).__name__, type(error).__module__, str(error), error.miles) == (
         "TooFar",
@@ -156,14 +156,14 @@ def test_an_error_that_cannot_even_say_its_text_is_still_told():
 
 
 def test_nothing_but_exceptions_is_looked_up():
-    told = RemoteError(line=[("os", "system")], text="x", arguments=["true"], attributes={}, trace="")
-    assert str(rebuild(told)) == "x"
+    remote = RemoteError(classes=[("os", "system")], text="x", arguments=["true"], attributes={}, trace="")
+    assert str(rebuild(remote)) == "x"
 
 
 def test_a_refusal_reaches_the_child_as_the_same_error():
-    assert isinstance(raised(refusal(LockMissing("7"))), LockMissing)
-    assert "job 7" in str(raised(refusal(LockMissing("7"))))
-    assert isinstance(raised(refusal(OverflowError("odd"))), Refused)
+    assert isinstance(error_from_message(error_message(LockMissing("7"))), LockMissing)
+    assert "job 7" in str(error_from_message(error_message(LockMissing("7"))))
+    assert isinstance(error_from_message(error_message(OverflowError("odd"))), Refused)
 
 
 # -- clocks ----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from corral.core.job import JobState
 from corral.core.ports import Profile
 from corral.errors import JobCancelled
 from corral.protocols.bullmq.broker import SCRIPTS
-from corral.worker import Happening
+from corral.worker import WorkerEventKind
 from tests.support.polling import becomes_true
 from tests.support.proxy import Proxy, runs_script
 from tests.support.worker_harness import AT_ONCE, WorkerHarness
@@ -91,7 +91,7 @@ async def test_a_renewal_that_fails_is_logged_and_counted_and_the_job_goes_on(se
         with capture_logs() as logs:
             async with harness.worker(profile=Profile(name="w", lock_ms=2000)):
                 [job_id] = await harness.submit("work", {})
-                assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+                assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
                 proxy.go_away()
                 assert await becomes_true(lambda: harness.metric("bullmq_heartbeat_failure_total") >= 1)
                 proxy.come_back()
@@ -125,8 +125,8 @@ async def test_a_lost_lock_is_told_to_the_handler_and_the_late_outcome_is_refuse
                 client.set(f"bull:work:{job_id}:lock", "someone-else")
             assert await becomes_true(lambda: views[0].lost)
             release.set()
-            assert await becomes_true(lambda: harness.told(Happening.LOST))
-    [event] = harness.told(Happening.LOST)
+            assert await becomes_true(lambda: harness.told(WorkerEventKind.LOST))
+    [event] = harness.told(WorkerEventKind.LOST)
     assert event.claim.job.id == job_id
     assert type(event.error).__name__ == "LockStolen"
     assert harness.metric("bullmq_lost_work_total") == 1
@@ -156,7 +156,7 @@ async def test_after_a_gap_longer_than_the_lock_a_claim_is_renewed_before_it_is_
         assert job.state is JobState.COMPLETED
         sent = [c for c in proxy.commands[before:] if EXTEND(c) or TURN(c)]
         assert EXTEND(sent[0])
-        assert harness.told(Happening.LOST) == []
+        assert harness.told(WorkerEventKind.LOST) == []
         await harness.close()
 
 
@@ -177,7 +177,7 @@ async def test_a_lock_that_went_in_the_gap_is_lost_work_and_its_outcome_is_not_s
                 client.delete(f"bull:work:{job_id}:lock")
             harness.offset_ms += 31_000
             release.set()
-            assert await becomes_true(lambda: harness.told(Happening.LOST))
+            assert await becomes_true(lambda: harness.told(WorkerEventKind.LOST))
         assert harness.metric("bullmq_lost_work_total") == 1
         await harness.close()
 

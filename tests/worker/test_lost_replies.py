@@ -10,7 +10,7 @@ from corral.core.ports import Profile
 from corral.errors import RedisConnectionError, RedisReadOnlyError, RedisResponseError, Transient
 from corral.protocols.bullmq.broker import SCRIPTS
 from corral.store.client import Reconnect
-from corral.worker import Happening
+from corral.worker import WorkerEventKind
 from tests.support.polling import becomes_true
 from tests.support.proxy import Fate, Proxy, runs, runs_script
 from tests.support.servers import free_port, start_valkey
@@ -59,11 +59,11 @@ async def test_a_settlement_whose_answer_is_lost_is_applied_once(harness, proxy,
     rule = proxy.rule(settles, fate)
     async with harness.worker():
         [job] = await harness.ended(*await harness.submit("work", {}, options=AT_ONCE))
-        assert await becomes_true(lambda: harness.told(Happening.SETTLED))
+        assert await becomes_true(lambda: harness.told(WorkerEventKind.SETTLED))
     assert rule.met == 1
     assert (job.state, job.result, job.attempts_made) == (JobState.COMPLETED, "done", 1)
     assert runs_of_job == [1]
-    assert harness.told(Happening.LOST) == harness.told(Happening.UNKNOWN) == []
+    assert harness.told(WorkerEventKind.LOST) == harness.told(WorkerEventKind.UNKNOWN) == []
     assert harness.metric("corral_jobs_total", outcome="completed") == 1
 
 
@@ -83,7 +83,7 @@ async def test_a_retry_whose_answer_is_lost_spends_one_attempt(harness, proxy, f
     assert rule.met == 1
     assert attempts == [1, 2, 3]
     assert (job.state, job.attempts_made) == (JobState.COMPLETED, 3)
-    assert harness.told(Happening.LOST) == harness.told(Happening.UNKNOWN) == []
+    assert harness.told(WorkerEventKind.LOST) == harness.told(WorkerEventKind.UNKNOWN) == []
 
 
 @pytest.mark.parametrize("fate", CUTS)
@@ -118,7 +118,7 @@ async def test_a_trip_that_settles_and_claims_and_is_lost_does_both_once(harness
         await harness.ended(*ids)
     assert rule.met == 2
     assert sorted(ran) == list(range(6))
-    assert harness.told(Happening.LOST) == harness.told(Happening.UNKNOWN) == []
+    assert harness.told(WorkerEventKind.LOST) == harness.told(WorkerEventKind.UNKNOWN) == []
 
 
 async def test_two_trips_that_are_lost_together_do_both_once(harness, proxy):
@@ -143,9 +143,9 @@ async def test_two_trips_that_are_lost_together_do_both_once(harness, proxy):
         proxy.cut()
         [job] = await harness.ended(second)
         assert (job.state, job.attempts_made, job.starts) == (JobState.COMPLETED, 1, 1)
-        assert await becomes_true(lambda: len(harness.told(Happening.SETTLED)) == 2)
+        assert await becomes_true(lambda: len(harness.told(WorkerEventKind.SETTLED)) == 2)
     assert ran == ["first", "second"]
-    assert harness.told(Happening.LOST) == harness.told(Happening.UNKNOWN) == []
+    assert harness.told(WorkerEventKind.LOST) == harness.told(WorkerEventKind.UNKNOWN) == []
     assert proxy.count(ADOPT) == 1
 
 
@@ -168,10 +168,10 @@ async def test_a_settlement_answered_only_after_its_lock_could_have_gone_is_repo
             [job_id] = await harness.submit("work", {})
             await sleeping
             assert await becomes_true(
-                lambda: harness.told(Happening.UNKNOWN) or harness.told(Happening.SETTLED)
+                lambda: harness.told(WorkerEventKind.UNKNOWN) or harness.told(WorkerEventKind.SETTLED)
             )
     # the first trip was applied, but 40 s later nobody can tell it from another worker's settlement
-    assert len(harness.told(Happening.UNKNOWN)) == 1
+    assert len(harness.told(WorkerEventKind.UNKNOWN)) == 1
     assert harness.metric("corral_settle_unknown_total") == 1
     assert any(log["event"].startswith("unknown") and log["job"] == job_id for log in logs)
     assert (await harness.job(job_id)).state is JobState.COMPLETED
@@ -193,7 +193,7 @@ async def test_while_the_server_is_away_running_jobs_go_on_and_settle_after_its_
         proxy.go_away()
         assert await becomes_true(lambda: proxy.count(runs("BZPOPMIN")) >= 1)
         release.set()
-        assert await becomes_true(lambda: harness.told(Happening.AWAY))
+        assert await becomes_true(lambda: harness.told(WorkerEventKind.UNAVAILABLE))
         [second] = await harness.submit("work", 2)
         assert await becomes_true(lambda: harness.metric("bullmq_redis_reconnect_attempts_total") >= 2)
         assert ran == [1]
@@ -203,7 +203,7 @@ async def test_while_the_server_is_away_running_jobs_go_on_and_settle_after_its_
         assert await becomes_true(lambda: harness.metric("bullmq_redis_connection_status") == 1)
     assert [job.result for job in jobs] == [1, 2]
     assert [job.attempts_made for job in jobs] == [1, 1]
-    assert harness.told(Happening.BACK)
+    assert harness.told(WorkerEventKind.AVAILABLE)
 
 
 async def test_a_worker_with_limited_tries_ends_with_the_error(harness, proxy):
@@ -232,12 +232,12 @@ async def test_a_server_that_has_become_a_replica_is_waited_for():
             with server.connect() as client:
                 client.replicaof("127.0.0.1", free_port())
                 release.set()
-                assert await becomes_true(lambda: harness.told(Happening.AWAY))
-                assert isinstance(harness.told(Happening.AWAY)[0].error, RedisReadOnlyError)
+                assert await becomes_true(lambda: harness.told(WorkerEventKind.UNAVAILABLE))
+                assert isinstance(harness.told(WorkerEventKind.UNAVAILABLE)[0].error, RedisReadOnlyError)
                 client.replicaof("NO", "ONE")
             [job] = await harness.ended(job_id)
         assert (job.state, job.attempts_made) == (JobState.COMPLETED, 1)
-        assert harness.told(Happening.LOST) == []
+        assert harness.told(WorkerEventKind.LOST) == []
     finally:
         await harness.close()
         server.stop()
@@ -259,13 +259,13 @@ async def test_a_server_that_refuses_for_good_is_asked_again_slowly_and_said_to_
             assert await becomes_true(lambda: proxy.count(runs("BZPOPMIN")))
             with server.connect() as client:
                 client.set("bull:work:wait", "not a list")
-            assert await becomes_true(lambda: harness.told(Happening.AWAY))
-            assert isinstance(harness.told(Happening.AWAY)[0].error, RedisResponseError)
+            assert await becomes_true(lambda: harness.told(WorkerEventKind.UNAVAILABLE))
+            assert isinstance(harness.told(WorkerEventKind.UNAVAILABLE)[0].error, RedisResponseError)
             with server.connect() as client:
                 client.delete("bull:work:wait")
             await harness.ended(*await harness.submit("work", {}))
     assert 32 in waits
-    assert any(log["log_level"] == "error" and "does not serve" in log["event"] for log in logs)
+    assert any(log["log_level"] == "error" and "is unavailable" in log["event"] for log in logs)
 
 
 async def test_forgotten_scripts_are_taught_again(harness, server):
@@ -279,4 +279,4 @@ async def test_forgotten_scripts_are_taught_again(harness, server):
                 client.script_flush()
             [job] = await harness.ended(*await harness.submit("work", number))
             assert job.result == number
-    assert harness.told(Happening.AWAY) == []
+    assert harness.told(WorkerEventKind.UNAVAILABLE) == []

@@ -12,7 +12,7 @@ import pytest
 from corral.core.job import JobState
 from corral.core.ports import Profile
 from corral.errors import InvalidOptions
-from corral.worker import Happening, Registry
+from corral.worker import HandlerRegistry, WorkerEventKind
 from tests.support import process_handlers as handlers
 from tests.support.polling import becomes_true, eventually
 from tests.support.worker_harness import AT_ONCE, ONCE, WorkerHarness
@@ -119,7 +119,7 @@ async def test_a_process_handler_may_postpone(harness):
 async def test_a_result_json_cannot_carry_is_said_by_the_process(harness):
     job = await run(harness, handlers.fail, "result", options=AT_ONCE)
     assert job.state is JobState.DEAD
-    assert job.reason.startswith("the result of 'work' cannot be written down as JSON")
+    assert job.reason.startswith("the result of 'work' cannot be written as JSON")
 
 
 async def test_a_process_that_takes_too_long_is_killed(harness):
@@ -135,7 +135,7 @@ async def test_a_process_handler_is_told_that_its_job_is_cancelled(harness, fn):
     harness.handlers.add("work", fn, process=True)
     async with harness.worker(profile=Profile(name="w", lock_ms=1000)):
         [job_id] = await harness.submit("work", {})
-        assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+        assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
         await harness.operator.cancel([job_id])
         [job] = await harness.ended(job_id, seconds=20)
     assert (job.state, job.reason) == (JobState.DEAD, "cancelled")
@@ -190,6 +190,6 @@ def test_a_handler_a_process_could_not_find_is_refused():
         pass
 
     with pytest.raises(InvalidOptions, match="top of a module"):
-        Registry().add("work", local, process=True)
+        HandlerRegistry().add("work", local, process=True)
     with pytest.raises(InvalidOptions, match="top of a module"):
-        Registry().add("work", lambda job: None, process=True)
+        HandlerRegistry().add("work", lambda job: None, process=True)

@@ -8,7 +8,7 @@ import pytest
 
 from corral.core.job import JobState
 from corral.core.ports import Profile
-from corral.worker import Happening
+from corral.worker import WorkerEventKind
 from tests.support.polling import becomes_true
 from tests.support.proxy import Proxy
 from tests.support.worker_harness import ONCE, WorkerHarness
@@ -56,7 +56,7 @@ async def test_what_does_not_end_in_time_is_cancelled_and_given_back_without_an_
 
     async with harness.worker() as worker:
         [job_id] = await harness.submit("work", {})
-        assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+        assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
         await worker.stop(grace=0.1)
     job = await harness.job(job_id)
     assert (job.state, job.attempts_made) == (JobState.WAITING, 0)
@@ -112,7 +112,7 @@ async def test_a_second_word_ends_the_grace(harness):
 
     async with harness.worker() as worker:
         [job_id] = await harness.submit("work", {})
-        assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+        assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
         stopping = asyncio.create_task(worker.stop(grace=60))
         await asyncio.sleep(0.1)
         began = time.monotonic()
@@ -135,7 +135,7 @@ async def test_a_handler_that_will_not_be_cancelled_is_given_back_all_the_same(h
 
     async with harness.worker() as worker:
         [job_id] = await harness.submit("stubborn", {})
-        assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+        assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
         await worker.stop(grace=0)
         release.set()
     assert (await harness.job(job_id)).state is JobState.WAITING
@@ -152,7 +152,7 @@ async def test_a_thread_that_runs_on_is_told_and_its_job_given_back(harness):
 
     async with harness.worker() as worker:
         [job_id] = await harness.submit("work", {})
-        assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+        assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
         await worker.stop(grace=0)
     assert (await harness.job(job_id)).state is JobState.WAITING
     release.set()
@@ -167,7 +167,7 @@ async def test_a_cancelled_run_gives_its_jobs_back(harness):
     worker = harness.new_worker()
     running = asyncio.create_task(worker.run())
     [job_id] = await harness.submit("work", {})
-    assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+    assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -185,12 +185,12 @@ async def test_stopping_while_the_server_is_away_ends_in_seconds_and_says_what_i
         worker = harness.new_worker()
         await worker.start()
         [job_id] = await harness.submit("work", {})
-        assert await becomes_true(lambda: harness.told(Happening.ACTIVE))
+        assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
         proxy.go_away()
         began = time.monotonic()
         await worker.stop(grace=0)
         assert time.monotonic() - began < 8
-        assert [event.claim.job.id for event in harness.told(Happening.UNKNOWN)] == [job_id]
+        assert [event.claim.job.id for event in harness.told(WorkerEventKind.UNKNOWN)] == [job_id]
         # its lock is still there, and will run out
         assert (await harness.job(job_id)).state is JobState.ACTIVE
         await harness.close()

@@ -17,7 +17,7 @@ from corral.errors import (
     Transient,
 )
 from corral.protocols.bullmq.broker import SCRIPTS
-from corral.worker import Happening
+from corral.worker import WorkerEventKind
 from tests.support.polling import becomes_true
 from tests.support.proxy import Fate, Proxy, runs, runs_script
 from tests.support.servers import free_port
@@ -314,7 +314,7 @@ async def test_a_result_json_cannot_carry_ends_the_job_with_a_clear_reason(harne
     async with harness.worker():
         [job] = await harness.ended(*await harness.submit("odd", {}, options=AT_ONCE))
     assert job.state is JobState.DEAD
-    assert job.reason.startswith("the result of 'odd' cannot be written down as JSON")
+    assert job.reason.startswith("the result of 'odd' cannot be written as JSON")
     assert job.attempts_made == 1
 
 
@@ -418,11 +418,11 @@ async def test_a_listener_hears_of_every_job(harness):
     ids = await harness.submit("work", 1, 2)
     async with harness.worker():
         await harness.ended(*ids)
-        assert await becomes_true(lambda: len(harness.told(Happening.SETTLED)) == 2)
-    assert {event.claim.job.id for event in harness.told(Happening.ACTIVE)} == set(ids)
-    assert {type(event.outcome).__name__ for event in harness.told(Happening.SETTLED)} == {"Completed"}
-    assert harness.told(Happening.LOST) == []
-    assert len(harness.told(Happening.DRAINED)) == 1
+        assert await becomes_true(lambda: len(harness.told(WorkerEventKind.SETTLED)) == 2)
+    assert {event.claim.job.id for event in harness.told(WorkerEventKind.ACTIVE)} == set(ids)
+    assert {type(event.outcome).__name__ for event in harness.told(WorkerEventKind.SETTLED)} == {"Completed"}
+    assert harness.told(WorkerEventKind.LOST) == []
+    assert len(harness.told(WorkerEventKind.DRAINED)) == 1
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 100_001])

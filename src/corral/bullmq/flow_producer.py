@@ -13,7 +13,7 @@ from corral.bullmq.job import Job
 from corral.bullmq.queue_base import DEFAULT_PREFIX, QueueBase
 from corral.bullmq.types import ConnectionOptions
 from corral.protocols.bullmq.flows import BullmqFlows, Flow
-from corral.worker.worker import wall_clock
+from corral.worker import wall_clock
 
 JobNode = dict[str, Any]
 """`job`, and if it has any `children`, which are nodes too."""

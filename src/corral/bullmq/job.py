@@ -32,8 +32,8 @@ from corral.core.ports import Profile
 from corral.core.retry import BackoffRule
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.children import KINDS
-from corral.worker.results import trace_of
-from corral.worker.worker import wall_clock
+from corral.worker import wall_clock
+from corral.worker.outcomes import trace_of
 
 
 def retry_policy(rule: BackoffRule | None) -> RetryPolicy:

@@ -16,7 +16,7 @@ from corral.core import payload
 from corral.core.job import Claim
 from corral.core.job import Job as CoreJob
 from corral.protocols.bullmq.options import POLICIES, encode_options
-from corral.worker.worker import wall_clock
+from corral.worker import wall_clock
 
 
 class JobFields:

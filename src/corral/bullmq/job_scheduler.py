@@ -15,7 +15,7 @@ from corral.bullmq.types import JobOptions, RepeatOptions
 from corral.protocols.bullmq.options import encode_options
 from corral.protocols.bullmq.repeats import milliseconds
 from corral.protocols.bullmq.schedulers import BullmqSchedulers, Scheduler
-from corral.worker.worker import wall_clock
+from corral.worker import wall_clock
 
 _NAMES = {
     "id": "key", "name": "name", "next": "next", "count": "iterationCount", "limit": "limit",

@@ -39,8 +39,7 @@ from corral.protocols.binding import Binding
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.reporter import BullmqReporter
 from corral.store.client import Store
-from corral.worker import Connections, Happening, JobContext, OpenConnections, WorkerEvent
-from corral.worker.worker import wall_clock
+from corral.worker import Connections, JobContext, OpenConnections, WorkerEvent, WorkerEventKind, wall_clock
 
 Processor = Callable[..., Awaitable[Any]]
 Emit = Callable[..., None]
@@ -140,16 +139,16 @@ class ProcessorRunner:
     def listen(self, event: WorkerEvent) -> None:
         """Emit the official event for one of Corral's worker."""
         emit, claim = self._queue.emit, event.claim
-        if event.kind is Happening.ACTIVE and claim is not None:
+        if event.kind is WorkerEventKind.ACTIVE and claim is not None:
             job = Job.from_claim(self._queue, claim)
             self._runs[id(claim)] = RunningJob(claim, job)
             emit("active", job, "waiting")
-        elif event.kind is Happening.DRAINED:
+        elif event.kind is WorkerEventKind.DRAINED:
             emit("drained")
-        elif event.kind is Happening.AWAY:
+        elif event.kind is WorkerEventKind.UNAVAILABLE:
             emit("error", event.error)
         elif claim is not None and (run := self._runs.pop(id(claim), None)) is not None:
-            if event.kind is Happening.SETTLED and event.outcome is not None:
+            if event.kind is WorkerEventKind.SETTLED and event.outcome is not None:
                 self._settled(run, event.outcome)
             elif event.error is not None:
                 emit("error", translate(event.error, "moveToFinished", job=claim.job.id), run.job)

@@ -18,7 +18,7 @@ from corral.protocols.bullmq.operator import BullmqOperator
 from corral.store.client import Store
 from corral.store.scripts import Scripts
 from corral.sync import PerLoopStore
-from corral.worker.worker import wall_clock
+from corral.worker import wall_clock
 
 SCRIPTS = Scripts("corral.bullmq")
 DEFAULT_PREFIX = "bull"

@@ -15,7 +15,7 @@ from corral.core.ports import Limit, Profile, Rest, Why
 from corral.errors import RedisError
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.store.client import Reconnect
-from corral.worker import ANY_NAME, Registry
+from corral.worker import ANY_NAME, HandlerRegistry
 from corral.worker import Worker as Engine
 
 NO_LIMIT_S = 86_400.0 * 365
@@ -103,7 +103,7 @@ class Worker(QueueBase):
 
     async def _work(self, runner: ProcessorRunner) -> None:
         """Work until paused or closed; wait for a server that is not available."""
-        registry = Registry()
+        registry = HandlerRegistry()
         registry.add(ANY_NAME, runner.handle)
         reconnect, tries = Reconnect(), 0
         while not (self.closing or self.paused):

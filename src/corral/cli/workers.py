@@ -14,8 +14,8 @@ from corral.errors import InvalidOptions
 from corral.store.address import without_password
 from corral.telemetry import logs
 from corral.telemetry.gauges import AskedGauges
+from corral.worker import DEFAULT_CONCURRENCY
 
-CONCURRENCY = 10
 MOST_PORT = 65_535
 ASK_S = 3.0
 """How long a scrape waits for the server's own numbers."""
@@ -27,7 +27,7 @@ def command(
         str, typer.Argument(metavar="MODULE:APP", help="Where the Corral is, such as shop.mail:app.")
     ],
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="Jobs at a time in each queue.")] = (
-        CONCURRENCY
+        DEFAULT_CONCURRENCY
     ),
     queues: Annotated[
         list[str] | None, typer.Option("--queue", "-q", help="A queue to serve (again for more); else all.")

@@ -16,7 +16,7 @@ from corral.protocols.binding import Binding
 from corral.spark.options import QueueAddress, is_pattern
 from corral.store.address import is_cluster
 from corral.store.client import Reconnect, Store
-from corral.worker.worker import wall_clock
+from corral.worker import wall_clock
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from corral.errors import Refused, short_repr
 from corral.spark.client import QueueClient
 from corral.spark.options import QueueAddress, WriteOptions
 from corral.spark.rows import RowConverter
-from corral.worker.worker import wall_clock
+from corral.worker import wall_clock
 
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties by which Spark tells a task its query and batch."""

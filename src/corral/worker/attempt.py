@@ -1,79 +1,101 @@
-"""One claim on its way through the worker."""
+"""Attempts: a claim on its way through the worker, one class for each state."""
 
-from asyncio import TimerHandle
+from asyncio import Task, TimerHandle
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from corral.core.job import Claim
 from corral.core.outcome import Settlement
-from corral.worker.context import JobView
-from corral.worker.registry import Handler
+from corral.worker.context import BaseJobContext, BlockingJobContext, JobContext
+from corral.worker.handlers import Handler
+from corral.worker.processes.pool import ProcessJobContext
 
 
 class Moment(NamedTuple):
-    """A point in time by two clocks: one does not see a sleeping machine, the other may be set."""
+    """A time (ms) by two clocks: one stops while the machine sleeps, the other may be set."""
 
     wall: float
     steady: float
 
     def since(self, earlier: "Moment") -> float:
-        """Milliseconds from `earlier` to here, by the clock that saw more of them."""
+        """Return the milliseconds since `earlier`, by the clock that counted more."""
         return max(self.wall - earlier.wall, self.steady - earlier.steady)
 
 
 def moment(clock: Callable[[], int]) -> Moment:
-    """Now."""
+    """Return the current time."""
     return Moment(clock(), monotonic() * 1000)
 
 
-class Attempt:
-    """A claim, what runs it, and how far it has come. The event loop's thread writes it, unless said so."""
+# eq=False: attempts are compared and hashed by identity; msgspec makes them faster than __init__ would
 
-    __slots__ = (
-        "began",
-        "claim",
-        "context",
-        "expired",
-        "handler",
-        "is_overdue",
-        "leaving",
-        "mended",
-        "seconds",
-        "sends",
-        "settled",
-        "settlement",
-        "stopper",
-        "sure",
-        "timer",
-    )
 
-    def __init__(self, claim: Claim, sure: Moment) -> None:
-        self.claim = claim
-        self.sure = sure
-        """When the lock was last asked for and given; the heartbeat's thread writes this."""
-        self.handler: Handler | None = None
-        self.context: JobView | None = None
-        """What the handler holds; None until it starts."""
-        self.began = 0.0
-        self.seconds = 0.0
-        self.stopper: Callable[[], Any] | None = None
-        """Ends the handler where it can be ended; None while it cannot or need not be."""
-        self.timer: TimerHandle | None = None
-        self.expired = False
-        """Has its time run out?"""
-        self.leaving = False
-        """Is it being ended because the worker ends?"""
-        self.is_overdue = False
-        """Is it settled although its thread still runs?"""
-        self.settlement: Settlement | None = None
-        self.settled = False
-        self.sends = 0
-        """How often the settlement was sent."""
-        self.mended = False
-        """Was the first settlement refused by the job's state, and another put in its place?"""
+class Attempt(Struct, eq=False):
+    """A claim this worker holds until its settlement is written."""
 
-    def cancel(self) -> None:
-        """Tell the handler that it should end."""
-        if self.context is not None:
-            self.context.cancel()
+    claim: Claim
+    locked_at: Moment
+    """When the lock was last requested and granted; the heartbeat's thread writes it too."""
+
+
+class RefusedAttempt(Attempt, eq=False):
+    """A job that must end without running, for this reason."""
+
+    reason: str
+
+
+class RunningAttempt(Attempt, eq=False):
+    """An attempt with its handler: next to run, or running. Written by the event loop's thread."""
+
+    handler: Handler
+    context: BaseJobContext
+    started: float = 0.0
+    """By `perf_counter`; 0 until it starts."""
+    timer: TimerHandle | None = None
+    """Ends it when its timeout is over."""
+    is_ended: bool = False
+    """Whether it has its settlement; a later result is dropped."""
+    is_leaving: bool = False
+    """Whether it is being ended because the worker stops."""
+
+    def seconds(self) -> float:
+        """Return how long it has been running."""
+        return perf_counter() - self.started
+
+
+class AsyncAttempt(RunningAttempt, eq=False):
+    """Runs on the event loop."""
+
+    context: JobContext
+    task: "Task[Any] | None" = None
+    """The task of a handler that has been suspended; None before."""
+    is_expired: bool = False
+    """Whether it was cancelled because its timeout is over."""
+
+
+class ThreadAttempt(RunningAttempt, eq=False):
+    """Runs in a thread."""
+
+    context: BlockingJobContext
+    is_overdue: bool = False
+    """Whether it was settled although its thread still runs."""
+
+
+class ProcessAttempt(RunningAttempt, eq=False):
+    """Runs in a spawned process."""
+
+    context: ProcessJobContext
+
+
+class EndedAttempt(Struct, eq=False):
+    """An attempt with its settlement, to be written."""
+
+    attempt: Attempt
+    settlement: Settlement
+    seconds: float | None
+    """How long the handler ran; None if it did not start."""
+    is_replacement: bool = False
+    """Whether it replaces a settlement that the job's state did not allow."""

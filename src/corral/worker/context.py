@@ -1,9 +1,9 @@
-"""What a handler holds: its job, a voice, and the news that it should end."""
+"""The context passed to a handler: job data, progress, log, emit, cancellation."""
 
 import asyncio
-from collections.abc import Callable
+from concurrent.futures import Future
 from threading import Event
-from typing import Any
+from typing import Any, Protocol
 
 from corral.core.job import Claim, Job, JobOptions
 from corral.core.naming import check_step
@@ -11,8 +11,8 @@ from corral.core.payload import check_progress
 from corral.core.ports import Reporter
 
 
-class JobView:
-    """The job as it was claimed, and what has become known of it since."""
+class BaseJobContext:
+    """The job as it was claimed, and whether its attempt should end."""
 
     __slots__ = ("cancelled", "claim", "job", "lost")
 
@@ -20,9 +20,9 @@ class JobView:
         self.claim = claim
         self.job: Job = claim.job
         self.cancelled = False
-        """Has someone asked for this job to end, or has its time run out?"""
+        """Whether the job was cancelled, or its timeout is over."""
         self.lost = False
-        """Has the lock been lost? The attempt may go on, but its outcome will be refused."""
+        """Whether the lock was lost: the attempt may go on, but its outcome will be refused."""
 
     @property
     def id(self) -> str:
@@ -55,98 +55,100 @@ class JobView:
         return self.job.created_at
 
     def cancel(self) -> None:
-        """Tell the handler that it should end; it decides how."""
+        """Set `cancelled`; the handler decides how to end."""
         self.cancelled = True
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} id={self.id!r} attempt={self.attempt}>"
 
 
-class JobContext(JobView):
+class JobContext(BaseJobContext):
     """The `job` of an async handler."""
 
-    __slots__ = ("_bell", "_reporter")
+    __slots__ = ("_event", "_reporter")
 
     def __init__(self, claim: Claim, reporter: Reporter) -> None:
-        # written out: this runs once a job
+        # written out instead of super(): this runs once a job
         self.claim = claim
         self.job = claim.job
         self.cancelled = False
         self.lost = False
         self._reporter = reporter
-        self._bell: asyncio.Event | None = None
+        self._event: asyncio.Event | None = None
 
     async def progress(self, value: Any, message: str | None = None) -> None:
-        """Tell how far the job is: a number from 0 to 100, or any JSON value.
+        """Report the job's progress: a number from 0 to 100, or any JSON value.
 
         >>> await job.progress(25, "half a scene")  # doctest: +SKIP
         """
-        await self._reporter.progress(self.claim, progress_value(value, message))
+        await self._reporter.progress(self.claim, _progress(value, message))
 
     async def log(self, line: str) -> int:
-        """Append a line to the job's log; how many lines it has now."""
-        return await self._reporter.log(self.claim, log_line(line))
+        """Append a line to the job's log; return how many lines it has now."""
+        return await self._reporter.log(self.claim, _log_line(line))
 
     async def emit(self, step: str, data: Any = None) -> None:
-        """Tell an event of the handler's own."""
+        """Add an event of the handler's own to the job's events."""
         await self._reporter.emit(self.claim, check_step(step), data)
 
     async def wait_cancelled(self) -> None:
         """Return when the job should end."""
-        if self._bell is None:
-            self._bell = asyncio.Event()
+        if self._event is None:
+            self._event = asyncio.Event()
         if self.cancelled:
-            self._bell.set()
-        await self._bell.wait()
+            self._event.set()
+        await self._event.wait()
 
     def cancel(self) -> None:
         self.cancelled = True
-        if self._bell is not None:
-            self._bell.set()
+        if self._event is not None:
+            self._event.set()
 
 
-Ask = Callable[..., Any]
-"""(verb, *arguments) -> answer: a Reporter's verb, called for this claim and waited for."""
+class ClaimReporter(Protocol):
+    """A Reporter for one claim that may be called from any thread; replies are futures."""
+
+    def progress(self, value: Any) -> "Future[None]": ...
+    def log(self, line: str) -> "Future[int]": ...
+    def emit(self, step: str, data: Any) -> "Future[None]": ...
 
 
-class BlockingJobContext(JobView):
-    """The `job` of a sync handler: the same words, as plain calls that return when they are done."""
+class BlockingJobContext(BaseJobContext):
+    """The `job` of a sync handler: the same methods, as blocking calls."""
 
-    __slots__ = ("_ask", "_bell")
+    __slots__ = ("_event", "_reporter")
 
-    def __init__(self, claim: Claim, ask: Ask) -> None:
+    def __init__(self, claim: Claim, reporter: ClaimReporter) -> None:
         super().__init__(claim)
-        self._ask = ask
-        self._bell = Event()
+        self._reporter = reporter
+        self._event = Event()
 
     def progress(self, value: Any, message: str | None = None) -> None:
-        """Tell how far the job is: a number from 0 to 100, or any JSON value."""
-        self._ask("progress", progress_value(value, message))
+        """Report the job's progress: a number from 0 to 100, or any JSON value."""
+        self._reporter.progress(_progress(value, message)).result()
 
     def log(self, line: str) -> int:
-        """Append a line to the job's log; how many lines it has now."""
-        count: int = self._ask("log", log_line(line))
-        return count
+        """Append a line to the job's log; return how many lines it has now."""
+        return self._reporter.log(_log_line(line)).result()
 
     def emit(self, step: str, data: Any = None) -> None:
-        """Tell an event of the handler's own."""
-        self._ask("emit", check_step(step), data)
+        """Add an event of the handler's own to the job's events."""
+        self._reporter.emit(check_step(step), data).result()
 
     def wait_cancelled(self, timeout: float | None = None) -> bool:
-        """Wait until the job should end, at most `timeout` seconds; should it?"""
-        return self._bell.wait(timeout)
+        """Wait until the job should end, at most `timeout` seconds; return whether it should."""
+        return self._event.wait(timeout)
 
     def cancel(self) -> None:
         self.cancelled = True
-        self._bell.set()
+        self._event.set()
 
 
-def progress_value(value: Any, message: str | None) -> Any:
-    """What goes on the wire for a progress report."""
+def _progress(value: Any, message: str | None) -> Any:
     value = check_progress(value)
     return value if message is None else {"progress": value, "message": message}
 
 
-def log_line(line: Any) -> str:
-    """What goes on the wire for a line of a log; half a surrogate pair is no reason to fail the job."""
+def _log_line(line: Any) -> str:
+    # half a surrogate pair is no reason to fail the job
     return str(line).encode("utf-8", "backslashreplace").decode()

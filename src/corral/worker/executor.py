@@ -1,88 +1,116 @@
-"""One attempt becomes one outcome: on the loop, in a thread, or in a spawned process."""
+"""Executor: one attempt becomes one outcome, on the event loop, in a thread, or in a spawned process."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from corral.core.outcome import Dead, RetryPolicy
+from corral.core.job import Claim
+from corral.core.outcome import RetryPolicy
 from corral.core.ports import Reporter
-from corral.worker.attempt import Attempt
-from corral.worker.endings import Endings
-from corral.worker.offloop import OffLoop
-from corral.worker.registry import Kind, Registry
-from corral.worker.stepping import Stepper
+from corral.worker.async_runner import AsyncRunner
+from corral.worker.attempt import (
+    AsyncAttempt,
+    Attempt,
+    EndedAttempt,
+    Moment,
+    ProcessAttempt,
+    RefusedAttempt,
+    RunningAttempt,
+    ThreadAttempt,
+)
+from corral.worker.context import BlockingJobContext, JobContext
+from corral.worker.handlers import HandlerKind, HandlerRegistry
+from corral.worker.processes.pool import ProcessJobContext
+from corral.worker.settling import Settler
+from corral.worker.thread_runner import ThreadRunner
 
 
 class Executor:
-    """Runs claimed jobs and says how each ended, once, by `ended(attempt)`.
+    """Runs claimed jobs and passes each to `ended` once, with its settlement.
 
-    `freed()` says that a thread ended whose job was settled before; `crashed(error)` that the executor
-    itself is at fault.
+    `is_held` says that an attempt is not settled yet; `freed()` is called when a thread ended whose job was
+    settled before, `crashed(error)` when the executor itself has failed.
     """
 
     def __init__(
         self,
-        registry: Registry,
+        handlers: HandlerRegistry,
         policy: RetryPolicy,
         reporter: Reporter,
         *,
         queue: str,
         concurrency: int,
         clock: Callable[[], int],
-        ended: Callable[[Attempt], None],
+        is_held: Callable[[Attempt], bool],
+        ended: Callable[[EndedAttempt], None],
         freed: Callable[[], None],
         crashed: Callable[[BaseException], None],
         logs_payloads: bool = False,
     ) -> None:
-        self._registry = registry
-        self._endings = Endings(policy, queue=queue, clock=clock, ended=ended, logs_payloads=logs_payloads)
-        self._stepper = Stepper(self._endings, reporter, crashed)
-        self._off_loop = OffLoop(self._endings, reporter, concurrency=concurrency, freed=freed)
+        self._handlers = handlers
+        self._reporter = reporter
+        self._settler = Settler(policy, queue=queue, clock=clock, ended=ended, logs_payloads=logs_payloads)
+        self._async = AsyncRunner(self._settler, is_held, crashed)
+        self._threads = ThreadRunner(self._settler, reporter, concurrency=concurrency, freed=freed)
 
     @property
     def overdue(self) -> int:
         """Slots that are taken although their jobs are settled."""
-        return self._off_loop.overdue
+        return self._threads.overdue
 
-    def start(self, attempts: Iterable[Attempt]) -> None:
-        """Run these; each is heard of again by `ended`."""
-        find, step = self._registry.find, self._stepper.start
-        for attempt in attempts:
-            job = attempt.claim.job
+    def prepare(self, claims: Iterable[Claim], locked_at: Moment) -> list[Attempt]:
+        """Return an attempt for each claim, with its handler."""
+        find, reporter = self._handlers.find, self._reporter
+        attempts: list[Attempt] = []
+        for claim in claims:
+            job = claim.job
             handler = find(job.name)
             if job.doomed is not None:
-                self._endings.end(attempt, Dead(job.doomed))
+                attempts.append(RefusedAttempt(claim, locked_at, job.doomed))
             elif handler is None:
-                self._endings.end(attempt, Dead(self._no_handler(job.name)))
-            elif handler.kind is Kind.ASYNC:
-                step(attempt, handler)
+                attempts.append(RefusedAttempt(claim, locked_at, self._no_handler(job.name)))
+            elif handler.kind is HandlerKind.ASYNC:
+                attempts.append(AsyncAttempt(claim, locked_at, handler, JobContext(claim, reporter)))
+            elif handler.kind is HandlerKind.SYNC:
+                blocking = BlockingJobContext(claim, self._threads.reporter(claim))
+                attempts.append(ThreadAttempt(claim, locked_at, handler, blocking))
             else:
-                self._off_loop.start(attempt, handler)
+                attempts.append(ProcessAttempt(claim, locked_at, handler, ProcessJobContext(claim)))
+        return attempts
 
     def _no_handler(self, name: str) -> str:
-        known = ", ".join(map(repr, self._registry.names)) or "none at all"
-        return f"no handler for job name {name!r}; this worker knows {known}"
+        names = ", ".join(map(repr, self._handlers.names)) or "none at all"
+        return f"no handler for job name {name!r}; this worker knows {names}"
 
-    def give_back(self) -> None:
+    def start(self, attempts: Iterable[Attempt]) -> None:
+        """Run these; each is passed to `ended` later."""
+        for attempt in attempts:
+            if isinstance(attempt, AsyncAttempt):
+                self._async.start(attempt)
+            elif isinstance(attempt, ThreadAttempt | ProcessAttempt):
+                self._threads.start(attempt)
+            elif isinstance(attempt, RefusedAttempt):
+                self._settler.refuse(attempt)
+
+    def release_ready(self) -> None:
         """Release what has not started."""
-        self._stepper.give_back()
+        self._async.release_ready()
 
-    def leave(self, attempts: Iterable[Attempt]) -> None:
-        """End what can be ended, to be released; what cannot be is told, and released as it runs."""
+    def stop(self, attempts: Sequence[Attempt]) -> None:
+        """End what can be ended and release it; a thread is told to end, and its job released."""
         for attempt in attempts:
-            if attempt.settlement is not None or attempt.leaving:
+            if not isinstance(attempt, RunningAttempt) or attempt.is_ended or attempt.is_leaving:
                 continue
-            attempt.leaving = True
-            if attempt.stopper is not None:
-                attempt.cancel()
-                attempt.stopper()
-            elif attempt.handler is not None and attempt.handler.kind is Kind.SYNC:
-                self._off_loop.abandon(attempt)
-                self._endings.release(attempt)
+            attempt.is_leaving = True
+            if isinstance(attempt, AsyncAttempt):
+                self._async.stop(attempt)
+            elif isinstance(attempt, ThreadAttempt | ProcessAttempt):
+                self._threads.stop(attempt)
 
-    def insist(self, attempts: Iterable[Attempt]) -> None:
-        """Release even what went on after it was told to end."""
+    def release(self, attempts: Sequence[Attempt]) -> None:
+        """Release even what goes on after it was told to end."""
         for attempt in attempts:
-            self._endings.release(attempt)
+            if isinstance(attempt, RunningAttempt):
+                self._settler.release(attempt, attempt.seconds())
 
     def close(self) -> None:
-        """Let go of threads and processes."""
-        self._off_loop.close()
+        """End threads and processes."""
+        self._threads.close()

@@ -1,26 +1,39 @@
-"""Lock renewal in a thread of its own, with a loop and a connection of its own."""
+"""Heartbeat: lock renewal in a thread of its own, with an event loop and a connection of its own."""
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from threading import Thread
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
-from corral.core.job import Claim
+from corral.core.ports import Broker, Reporter
 from corral.errors import RedisError
 from corral.telemetry.logs import logger
 from corral.telemetry.metrics import QueueMetrics
-from corral.worker.attempt import Attempt, moment
-from corral.worker.connections import Connections, OpenConnections
+from corral.worker.attempt import Attempt, RunningAttempt, moment
 
-LONGEST_BEAT_S = 10.0
-"""A worker says that it lives at least this often, however long its locks are."""
-LAST_WORD_S = 2.0
+LONGEST_INTERVAL_S = 10.0
+"""A worker reports that it is alive at least this often, however long its locks are."""
+STOP_TIMEOUT_S = 2.0
+
+
+class Connections(NamedTuple):
+    """The ports a worker needs to one queue, for one event loop."""
+
+    broker: Broker
+    reporter: Reporter
+
+
+OpenConnections = Callable[[], AbstractAsyncContextManager[Connections]]
+"""Opens connections in the event loop that enters it, and closes them on exit.
+
+A worker enters it twice: the heartbeat's thread has its own loop and so its own connection.
+"""
 
 
 class Heartbeat:
-    """Renews the locks of all held claims at a quarter of their life, whatever the handlers do to the loop.
+    """Renews the locks of all held claims at a quarter of their life, even while handlers block the loop.
 
     A beat that fails is logged and counted, the handlers go on, and the next beat tries again.
     """
@@ -35,7 +48,7 @@ class Heartbeat:
         clock: Callable[[], int],
         metrics: QueueMetrics,
     ) -> None:
-        self.every = min(lock_ms / 4000, LONGEST_BEAT_S)
+        self.interval = min(lock_ms / 4000, LONGEST_INTERVAL_S)
         self._open_connections = open_connections
         self._held = held
         self._clock = clock
@@ -43,8 +56,8 @@ class Heartbeat:
         self._log = logger("heartbeat", queue=queue)
         self._worker_loop = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
-        self._is_asked_to_stop = False
+        self._stopping = asyncio.Event()
+        self._is_stopped = False
         self._ended = asyncio.Event()
         self._thread = Thread(target=self._serve, name=f"corral-heartbeat-{queue}", daemon=True)
 
@@ -53,15 +66,15 @@ class Heartbeat:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Say good-bye and end; at most a few seconds from now."""
+        """Deregister the worker and end, within a few seconds."""
         if not self._thread.is_alive():
             return
-        self._is_asked_to_stop = True  # for a thread that has not got as far as its loop
-        if self._loop is not None and self._stopping is not None:
+        self._is_stopped = True  # for a thread that has not started its loop yet
+        if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stopping.set)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), LAST_WORD_S)
+            await asyncio.wait_for(self._ended.wait(), STOP_TIMEOUT_S)
 
     # -- in the thread ------------------------------------------------------------------------------------
 
@@ -69,89 +82,79 @@ class Heartbeat:
         try:
             asyncio.run(self._main())
         except Exception:
-            # the thread must not end in silence: without it every lock runs out
+            # the thread must not end silently: without it every lock expires
             self._log.exception("the heartbeat has ended; locks are not renewed any more")
         finally:
-            self._tell(self._ended.set)
+            self._call_in_worker(self._ended.set)
 
     async def _main(self) -> None:
-        self._stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        if self._is_asked_to_stop:
+        if self._is_stopped:
             return
         while not self._stopping.is_set():
             try:
                 async with self._open_connections() as connections:
-                    await self._beat_on(connections)
-            except RedisError as fault:
-                self._failed(self._held(), fault, 0.0)
-                await self._rest(self.every)
+                    await self._beat_until_stopped(connections)
+            except RedisError as error:
+                self._failed(self._held(), error, 0.0)
+                await self._sleep(self.interval)
 
-    async def _beat_on(self, connections: Connections) -> None:
-        assert self._stopping is not None
+    async def _beat_until_stopped(self, connections: Connections) -> None:
         while not self._stopping.is_set():
-            began = perf_counter()
-            await self._once(connections)
-            await self._rest(max(self.every - (perf_counter() - began), 0.0))
+            start = perf_counter()
+            await self._beat(connections)
+            await self._sleep(max(self.interval - (perf_counter() - start), 0.0))
         with suppress(RedisError, TimeoutError):
-            await asyncio.wait_for(connections.reporter.beat(stopping=True), LAST_WORD_S / 2)
+            await asyncio.wait_for(connections.reporter.beat(stopping=True), STOP_TIMEOUT_S / 2)
 
-    async def _rest(self, seconds: float) -> None:
-        assert self._stopping is not None
+    async def _sleep(self, seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
-    async def _once(self, connections: Connections) -> None:
+    async def _beat(self, connections: Connections) -> None:
         held = self._held()
-        began, asked = perf_counter(), moment(self._clock)
+        start, now = perf_counter(), moment(self._clock)
         try:
             if held:
                 extension = await connections.broker.extend([attempt.claim for attempt in held])
-                self._metrics.renewed(len(held), 0, perf_counter() - began)
-                lost = self._pick(held, extension.lost)
-                gone = set(map(id, lost))
+                self._metrics.renewed(len(held), 0, perf_counter() - start)
+                lost, cancelled = set(map(id, extension.lost)), set(map(id, extension.cancelled))
                 for attempt in held:
-                    if id(attempt) not in gone:
-                        attempt.sure = asked
-                self._tell_cancelled(self._pick(held, extension.cancelled))
-                self._tell_lost(lost)
+                    # protocols return the claims they were given
+                    if id(attempt.claim) not in lost:
+                        attempt.locked_at = now
+                    elif isinstance(attempt, RunningAttempt):
+                        self._lost(attempt)
+                    if id(attempt.claim) in cancelled and isinstance(attempt, RunningAttempt):
+                        self._cancel(attempt)
             await connections.reporter.beat()
-        except RedisError as fault:
-            self._failed(held, fault, perf_counter() - began)
+        except RedisError as error:
+            self._failed(held, error, perf_counter() - start)
         except Exception:
             self._log.exception("a beat failed")
 
-    def _failed(self, held: Sequence[Attempt], fault: RedisError, seconds: float) -> None:
+    def _failed(self, held: Sequence[Attempt], error: RedisError, seconds: float) -> None:
         if not held:
-            self._log.warning(f"failed to beat: {fault}")
+            self._log.warning(f"failed to beat: {error}")
             return
         self._metrics.renewed(len(held), len(held), seconds)
         for attempt in held:
             job_id = attempt.claim.job.id
-            self._log.error(f"failed to extend lock for job {job_id}: {fault}", job=job_id)
+            self._log.error(f"failed to extend lock for job {job_id}: {error}", job=job_id)
 
-    def _pick(self, held: Sequence[Attempt], claims: Sequence[Claim]) -> list[Attempt]:
-        """The attempts these claims belong to; protocols hand back the claims they were given."""
-        named = set(map(id, claims))
-        return [attempt for attempt in held if id(attempt.claim) in named]
+    def _lost(self, attempt: RunningAttempt) -> None:
+        # one whose settlement is under way has no lock any more either: only its verdict can tell
+        if not attempt.is_ended and not attempt.context.lost:
+            attempt.context.lost = True
+            self._metrics.lost_locks(1)
+            job_id = attempt.claim.job.id
+            self._log.error(f"lost the lock of job {job_id}; its outcome will be refused", job=job_id)
 
-    def _tell_lost(self, lost: list[Attempt]) -> None:
-        # one whose settlement is on its way has no lock left either: only its verdict can tell
-        for attempt in lost:
-            context = attempt.context
-            if attempt.settlement is None and context is not None and not context.lost:
-                context.lost = True
-                self._metrics.lost_locks(1)
-                job_id = attempt.claim.job.id
-                self._log.error(f"lost the lock of job {job_id}; its outcome will be refused", job=job_id)
+    def _cancel(self, attempt: RunningAttempt) -> None:
+        if not attempt.context.cancelled:
+            attempt.context.cancelled = True  # at once, for a handler that blocks the loop
+            self._call_in_worker(attempt.context.cancel)
 
-    def _tell_cancelled(self, cancelled: list[Attempt]) -> None:
-        for attempt in cancelled:
-            context = attempt.context
-            if context is not None and not context.cancelled:
-                context.cancelled = True  # at once, for a handler that blocks the loop
-                self._tell(attempt.cancel)
-
-    def _tell(self, call: Callable[[], Any]) -> None:
+    def _call_in_worker(self, call: Callable[[], Any]) -> None:
         with suppress(RuntimeError):  # the worker's loop has closed
             self._worker_loop.call_soon_threadsafe(call)

@@ -1,4 +1,4 @@
-"""What becomes of settlements: applied, refused, or nobody can say."""
+"""Verdicts: what a broker replied to settlements, and what becomes of those it did not apply."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,19 +14,19 @@ from corral.errors import (
     PendingChildren,
     SettleError,
 )
-from corral.worker.attempt import Attempt, Moment, moment
-from corral.worker.reports import Reports
+from corral.worker.attempt import Attempt, EndedAttempt, Moment, moment
+from corral.worker.events import Monitor
 
-SURE = 0.9
-"""The part of a lock's life in which it surely still holds, whatever the clocks drift."""
-STATE = (PendingChildren, FailedChildren, NoPendingChildren)
-"""What a protocol answers when the job's children stand against this settlement."""
-GONE = (JobMissing, LockMissing, LockStolen, NotActive)
-"""What a protocol answers when this settlement, or another attempt's, was applied before."""
+LOCK_SHARE = 0.9
+"""The share of a lock's life in which it surely holds, however the clocks drift."""
+STATE_ERRORS = (PendingChildren, FailedChildren, NoPendingChildren)
+"""The job's children do not allow the settlement."""
+GONE_ERRORS = (JobMissing, LockMissing, LockStolen, NotActive)
+"""The settlement, or that of another attempt, was applied before."""
 
 
 class Verdicts:
-    """Takes what is not ours any more out of `held` and says so; `ended` gets what is settled anew."""
+    """Removes from `held` what this worker has lost, reports it, and replaces settlements by `ended`."""
 
     def __init__(
         self,
@@ -36,76 +36,82 @@ class Verdicts:
         lock_ms: int,
         policy: RetryPolicy,
         clock: Callable[[], int],
-        reports: Reports,
-        ended: Callable[[Attempt], None],
+        monitor: Monitor,
+        ended: Callable[[EndedAttempt], None],
     ) -> None:
         self._held = held
         self._broker = broker
         self._lock_ms = lock_ms
         self._policy = policy
         self._clock = clock
-        self._reports = reports
+        self._monitor = monitor
         self._ended = ended
 
-    def applied(self, batch: Sequence[Attempt], verdicts: Sequence[SettleError | None]) -> Sequence[Attempt]:
-        """What was applied; the rest is reported, or gets another settlement."""
+    def applied(
+        self, batch: Sequence[EndedAttempt], sends: int, verdicts: Sequence[SettleError | None]
+    ) -> Sequence[EndedAttempt]:
+        """Return what was applied in the `sends`-th sending; the rest is reported or settled anew."""
         if not any(verdicts):
             return batch
         applied = []
         now = moment(self._clock)
-        for attempt, verdict in zip(batch, verdicts, strict=True):
+        for ended, verdict in zip(batch, verdicts, strict=True):
             if verdict is None:
-                applied.append(attempt)
-            elif isinstance(verdict, STATE) and not attempt.mended:
-                self._mend(attempt, verdict)
-            elif attempt.sends > 1 and isinstance(verdict, GONE):
-                if now.since(attempt.sure) < self._lock_ms * SURE:
-                    applied.append(attempt)  # nobody else can have had it: the unanswered trip did it
+                applied.append(ended)
+            elif isinstance(verdict, STATE_ERRORS) and not ended.is_replacement:
+                self._replace(ended, verdict)
+            elif sends > 1 and isinstance(verdict, GONE_ERRORS):
+                if now.since(ended.attempt.locked_at) < self._lock_ms * LOCK_SHARE:
+                    applied.append(ended)  # no other attempt can have had it: the lost reply was to this one
                 else:
-                    self.unknown(attempt, verdict)
+                    self.unknown(ended.attempt, ended.settlement.outcome, verdict)
             else:
-                self._lost(attempt, verdict)
+                self._lost(ended, verdict)
         return applied
 
-    async def still_ours(self, batch: list[Attempt], now: Moment) -> list[Attempt]:
-        """Without those whose lock was found gone after a gap longer than it lives.
+    async def still_held(self, batch: list[EndedAttempt], sends: int, now: Moment) -> list[EndedAttempt]:
+        """Return the batch without those whose lock was lost in a gap longer than its life.
 
         A stopped process or a sleeping machine cannot know what happened to its locks meanwhile.
         """
         wall, steady = now.wall - self._lock_ms, now.steady - self._lock_ms
-        suspects = [one for one in batch if one.sure.wall <= wall or one.sure.steady <= steady]
+        suspects = [
+            ended
+            for ended in batch
+            if ended.attempt.locked_at.wall <= wall or ended.attempt.locked_at.steady <= steady
+        ]
         if not suspects:
             return batch
-        extension = await self._broker.extend([attempt.claim for attempt in suspects])
+        extension = await self._broker.extend([ended.attempt.claim for ended in suspects])
         gone = set(map(id, extension.lost))
-        for attempt in suspects:
+        for ended in suspects:
+            attempt = ended.attempt
             if id(attempt.claim) not in gone:
-                attempt.sure = now
-            elif attempt.sends:
-                self.unknown(attempt, LockMissing(attempt.claim.job.id))
+                attempt.locked_at = now
+            elif sends:
+                self.unknown(attempt, ended.settlement.outcome, LockMissing(attempt.claim.job.id))
             else:
-                self._lost(attempt, LockMissing(attempt.claim.job.id))
-        return [attempt for attempt in batch if id(attempt.claim) not in gone]
+                self._lost(ended, LockMissing(attempt.claim.job.id))
+        return [ended for ended in batch if id(ended.attempt.claim) not in gone]
 
-    def unknown(self, attempt: Attempt, why: BaseException) -> None:
-        """Nobody can say whether it was applied."""
+    def unknown(self, attempt: Attempt, outcome: Outcome | None, error: BaseException) -> None:
+        """Give up an attempt whose outcome may have been written or not."""
         del self._held[attempt]
-        self._reports.unknown(attempt, why)
+        self._monitor.unknown(attempt.claim, outcome, error)
 
-    def _lost(self, attempt: Attempt, why: BaseException) -> None:
-        del self._held[attempt]
-        self._reports.lost(attempt, why)
+    def _lost(self, ended: EndedAttempt, error: BaseException) -> None:
+        del self._held[ended.attempt]
+        self._monitor.lost(ended.attempt.claim, ended.settlement.outcome, error)
 
-    def _mend(self, attempt: Attempt, verdict: SettleError) -> None:
-        """The state of the job refuses this outcome, not its lock: another is put in its place.
+    def _replace(self, ended: EndedAttempt, verdict: SettleError) -> None:
+        """Settle anew what the state of the job, not its lock, did not allow.
 
-        A job that has no child to wait for runs again at once, as if the last had just ended; one whose
-        children are in the way of its end fails with that as the reason.
+        A job that has no child to wait for runs again at once, as if the last had just finished; one whose
+        children do not let it end fails with that as the reason.
         """
-        attempt.mended = True
-        attempt.sends = 0
+        claim = ended.attempt.claim
         outcome: Outcome = Released()
         if not isinstance(verdict, NoPendingChildren):
-            outcome = decide(attempt.claim.job, verdict, "", self._policy)
-        attempt.settlement = Settlement(attempt.claim, outcome, self._clock())
-        self._ended(attempt)
+            outcome = decide(claim.job, verdict, "", self._policy)
+        settlement = Settlement(claim, outcome, self._clock())
+        self._ended(EndedAttempt(ended.attempt, settlement, ended.seconds, is_replacement=True))

@@ -1,4 +1,4 @@
-"""Waiting for work, on the broker's blocking connection, while a slot is free."""
+"""Waiting: for jobs while the queue has none, and for Redis while it is unavailable."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,11 +7,15 @@ from contextlib import suppress
 from structlog.typing import FilteringBoundLogger
 
 from corral.core.ports import Broker, Rest
-from corral.errors import RedisError
+from corral.errors import RedisError, RedisResponseError
+from corral.worker.events import Monitor, WorkerEvent, WorkerEventKind
+
+LONGEST_DELAY_TRIES = 32
+"""From this number of tries on every delay is the longest."""
 
 
-class Waiter:
-    """At most one wait at a time; `woken` is called when there may be work again."""
+class JobWait:
+    """Waits for jobs on the broker's blocking connection, once at a time; then calls `woken`."""
 
     def __init__(
         self,
@@ -21,7 +25,7 @@ class Waiter:
         log: FilteringBoundLogger,
     ) -> None:
         self.rest: Rest | None = None
-        """What is being waited out; None while nothing is."""
+        """Why it waits; None while it does not."""
         self._broker = broker
         self._woken = woken
         self._delays = delays
@@ -30,7 +34,7 @@ class Waiter:
         self._failures = 0
 
     def start(self, rest: Rest) -> None:
-        """Wait this out."""
+        """Wait until there may be jobs again."""
         self.rest = rest
         self._waiting = asyncio.create_task(self._wait(rest))
 
@@ -38,16 +42,16 @@ class Waiter:
         try:
             await self._broker.wait(rest)
             self._failures = 0
-        except RedisError as fault:
-            # the next trip finds out how the server is; a wait that alone is refused must not spin
-            self._log.warning(f"waiting for work failed: {fault}")
+        except RedisError as error:
+            # the next trip finds out whether Redis is available; a wait that alone fails must not spin
+            self._log.warning(f"waiting for jobs failed: {error}")
             await asyncio.sleep(self._delays(self._failures))
             self._failures += 1
         self.rest = self._waiting = None
         self._woken()
 
     def is_outdated(self, rest: Rest | None) -> bool:
-        """Is something else being waited out than what the last trip found?"""
+        """Return whether it waits for another reason, or longer, than the last trip gave."""
         if self.rest is None:
             return False
         if rest is None or rest.why is not self.rest.why:
@@ -61,3 +65,43 @@ class Waiter:
             waiting.cancel()
             with suppress(asyncio.CancelledError, RedisError):
                 await waiting
+
+
+class RedisWait:
+    """Waits between tries to reach Redis, longer each time."""
+
+    def __init__(self, delays: Callable[[int], float], max_tries: int | None, monitor: Monitor) -> None:
+        self._delays = delays
+        self._max_tries = max_tries
+        self._monitor = monitor
+        self._tries = 0
+        self._retry_now = asyncio.Event()
+
+    def succeeded(self) -> None:
+        """Record a reply."""
+        if self._tries:
+            self._tries = 0
+            self._monitor.log.info("Redis is available again")
+            self._monitor.emit(WorkerEvent(WorkerEventKind.AVAILABLE))
+        self._monitor.metrics.connected(True)
+
+    async def failed(self, error: RedisError) -> None:
+        """Wait before the next try; after the last allowed one, raise the error."""
+        if self._tries == 0:
+            self._monitor.emit(WorkerEvent(WorkerEventKind.UNAVAILABLE, error=error))
+        if self._max_tries is not None and self._tries >= self._max_tries:
+            raise error
+        is_refused = isinstance(error, RedisResponseError)
+        delay = self._delays(LONGEST_DELAY_TRIES if is_refused else self._tries)
+        self._tries += 1
+        self._monitor.metrics.connected(False)
+        self._monitor.metrics.reconnecting()
+        log = self._monitor.log.error if is_refused else self._monitor.log.warning
+        log(f"Redis is unavailable: {error}", tries=self._tries, again_in=round(delay, 3))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._retry_now.wait(), delay)
+        self._retry_now.clear()
+
+    def retry_now(self) -> None:
+        """End the wait: the worker stops."""
+        self._retry_now.set()

@@ -1,4 +1,4 @@
-"""The worker: starts its parts, and stops them so that nothing is lost."""
+"""Worker: serves one queue, and stops without losing jobs."""
 
 import asyncio
 import os
@@ -13,39 +13,38 @@ from corral.core.ports import Broker, Profile
 from corral.errors import InvalidOptions, RedisError
 from corral.telemetry.logs import logger
 from corral.telemetry.metrics import Metrics, QueueMetrics
-from corral.worker.connections import OpenConnections
-from corral.worker.events import Listener
+from corral.worker.events import Listener, Monitor
 from corral.worker.executor import Executor
-from corral.worker.heartbeat import Heartbeat
-from corral.worker.loops import Loop, Promoter, Recoverer
-from corral.worker.registry import Registry
-from corral.worker.reports import Reports
-from corral.worker.turns import Turns
+from corral.worker.handlers import HandlerRegistry
+from corral.worker.heartbeat import Heartbeat, OpenConnections
+from corral.worker.maintenance import PeriodicTask, PromotionTask, RecoveryTask
+from corral.worker.turn_loop import TurnLoop
 
-LAST_TRIP_S = 2.0
-"""How long a worker that must end tries to give back what it holds."""
-PROMOTE_EVERY_S = 5.0
+DEFAULT_CONCURRENCY = 10
 MOST_CONCURRENCY = 10_000
+LAST_TRIP_S = 2.0
+"""How long a worker that must end tries to release what it holds."""
+PROMOTE_EVERY_S = 5.0
 
 
 def default_name() -> str:
-    """`{hostname}-{pid}-{random}`."""
+    """Return `{hostname}-{pid}-{random}`."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def wall_clock() -> int:
-    """Milliseconds since the epoch."""
+    """Return the milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 class Worker:
     """Serves one queue of one protocol: claims, executes, settles.
 
-    `open_connections` gives an async context manager that opens a Broker and a Reporter in the event loop
-    that enters it; it is entered twice, here and in the heartbeat's thread.
-    `delays(tries)` says how many seconds to wait for a server that is away; `max_tries` None: for ever.
+    `open_connections` returns an async context manager that opens a Broker and a Reporter in the event loop
+    that enters it; it is entered twice, here and in the heartbeat's thread. `delays(tries)` returns the
+    seconds to wait while Redis is unavailable; `max_tries` None: without end.
 
-    >>> worker = Worker("mail", open_connections, registry, profile=Profile(name="w1"),
+    >>> worker = Worker("mail", open_connections, handlers, profile=Profile(name="w1"),
     ...                 delays=Reconnect().delay)  # doctest: +SKIP
     >>> await worker.run()  # doctest: +SKIP
     """
@@ -54,13 +53,13 @@ class Worker:
         self,
         queue: str,
         open_connections: OpenConnections,
-        registry: Registry,
+        handlers: HandlerRegistry,
         *,
         profile: Profile,
         delays: Callable[[int], float],
         max_tries: int | None = None,
         policy: RetryPolicy | None = None,
-        concurrency: int = 50,
+        concurrency: int = DEFAULT_CONCURRENCY,
         clock: Callable[[], int] = wall_clock,
         metrics: QueueMetrics | None = None,
         listener: Listener | None = None,
@@ -74,7 +73,7 @@ class Worker:
         self.concurrency = concurrency
         self.profile = profile
         self._open_connections = open_connections
-        self._registry = registry
+        self._handlers = handlers
         self._delays = delays
         self._max_tries = max_tries
         self._policy = policy or RetryPolicy()
@@ -83,9 +82,10 @@ class Worker:
         self._listener = listener
         self._logs_payloads = logs_payloads
         self._log = logger("worker", queue=queue, worker=profile.name)
+        self._turns: TurnLoop
+        self._executor: Executor
         self._stack = AsyncExitStack()
-        self._loops: list[Loop] = []
-        self._heartbeat: Heartbeat | None = None
+        self._tasks: list[PeriodicTask] = []
         self._turning: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._crash: BaseException | None = None
@@ -93,14 +93,14 @@ class Worker:
     # -- start ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the connections and go to work; raises where the server cannot be reached the first time."""
+        """Open the connections and start working; raise if Redis cannot be reached this first time."""
         if self._turning is not None:
             raise InvalidOptions(f"the worker {self.profile.name!r} was started before; make another")
         self._killed = asyncio.Event()
         self._stopped = asyncio.Event()
         try:
             connections = await self._stack.enter_async_context(self._open_connections())
-            self._turns = Turns(
+            self._turns = TurnLoop(
                 connections.broker,
                 concurrency=self.concurrency,
                 lock_ms=self.profile.lock_ms,
@@ -108,55 +108,55 @@ class Worker:
                 clock=self._clock,
                 delays=self._delays,
                 max_tries=self._max_tries,
-                reports=Reports(self._log, self._metrics, self._listener),
+                monitor=Monitor(self._log, self._metrics, self._listener),
             )
             self._executor = Executor(
-                self._registry,
+                self._handlers,
                 self._policy,
                 connections.reporter,
                 queue=self.queue,
                 concurrency=self.concurrency,
                 clock=self._clock,
+                is_held=self._turns.held.__contains__,
                 ended=self._turns.ended,
                 freed=self._turns.freed,
                 crashed=self._crashed,
                 logs_payloads=self._logs_payloads,
             )
+            self._stack.callback(self._executor.close)
             self._turns.bind(self._executor)
-            self._heartbeat = self._new_heartbeat()
-            # it beats before the first claim is made: a handler may block the loop from then on
-            self._heartbeat.start()
+            heartbeat = Heartbeat(
+                self._open_connections,
+                self._turns.held_attempts,
+                queue=self.queue,
+                lock_ms=self.profile.lock_ms,
+                clock=self._clock,
+                metrics=self._metrics,
+            )
+            self._stack.push_async_callback(heartbeat.stop)
+            # before the first claim is made: a handler may block the loop from then on
+            heartbeat.start()
             await self._turns.first()
         except BaseException:
             await self._close()
             raise
-        self._loops = self._new_loops(connections.broker)
-        for loop in self._loops:
-            loop.start()
+        self._start_tasks(connections.broker)
         self._turning = asyncio.create_task(self._turns.run())
         self._turning.add_done_callback(self._turning_ended)
-        self._log.info("working", concurrency=self.concurrency, handlers=self._registry.names)
+        self._log.info("working", concurrency=self.concurrency, handlers=self._handlers.names)
 
-    def _new_heartbeat(self) -> Heartbeat:
-        return Heartbeat(
-            self._open_connections,
-            self._turns.listed,
-            queue=self.queue,
-            lock_ms=self.profile.lock_ms,
-            clock=self._clock,
-            metrics=self._metrics,
-        )
-
-    def _new_loops(self, broker: Broker) -> list[Loop]:
+    def _start_tasks(self, broker: Broker) -> None:
         every, promote_ms = self.profile.recover_ms / 1000, self.profile.promote_ms
         promote = PROMOTE_EVERY_S if promote_ms is None else promote_ms / 1000
-        return [
-            Recoverer(broker, self._turns.adopt, every=every, queue=self.queue, metrics=self._metrics),
-            Promoter(broker, every=promote, queue=self.queue, metrics=self._metrics),
+        self._tasks = [
+            RecoveryTask(broker, self._turns.adopt, every=every, queue=self.queue, metrics=self._metrics),
+            PromotionTask(broker, every=promote, queue=self.queue, metrics=self._metrics),
         ]
+        for task in self._tasks:
+            task.start()
 
     async def run(self) -> None:
-        """Work until stopped; raises what ended the worker, if it was not a stop."""
+        """Work until stopped; raise the error that ended the worker, if any."""
         if self._turning is None:
             await self.start()
         try:
@@ -171,7 +171,7 @@ class Worker:
     # -- stop -------------------------------------------------------------------------------------------
 
     async def stop(self, grace: float = 30.0) -> None:
-        """Claim no more, let running jobs end within `grace` seconds, give back the rest; then return."""
+        """Claim no more, let running jobs end within `grace` seconds, release the rest; then return."""
         if self._turning is None:
             return
         if self._stopping is None:
@@ -179,7 +179,7 @@ class Worker:
         await asyncio.shield(self._stopping)
 
     def kill(self) -> None:
-        """End at once: cancel what runs and give it back in one last trip, as far as that is possible."""
+        """End at once: cancel what runs and release it in one last trip, as far as possible."""
         if self._turning is None:
             return
         self._killed.set()
@@ -191,10 +191,10 @@ class Worker:
         assert turning is not None
         try:
             self._log.info("stopping", running=len(self._turns.held), grace=grace)
-            self._executor.give_back()
+            self._executor.release_ready()
             await self._turns.stop_claiming()
-            for loop in self._loops:
-                await loop.stop()
+            for task in self._tasks:
+                await task.stop()
             await self._wind_down(turning, grace)
             await self._close()
         except BaseException as error:
@@ -208,23 +208,19 @@ class Worker:
         killed = asyncio.create_task(self._killed.wait())
         await asyncio.wait([turning, killed], timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         killed.cancel()
-        self._executor.leave(list(self._turns.held))
+        self._executor.stop(list(self._turns.held))
         await asyncio.wait([turning], timeout=LAST_TRIP_S / 2)
-        self._executor.insist(list(self._turns.held))
+        self._executor.release(list(self._turns.held))
         await asyncio.wait([turning], timeout=LAST_TRIP_S / 2)
         turning.cancel()
         await asyncio.wait([turning])
         self._turns.give_up()
 
     async def _close(self) -> None:
-        if self._heartbeat is not None:
-            await self._heartbeat.stop()
-        if hasattr(self, "_executor"):
-            self._executor.close()
         try:
             await self._stack.aclose()
-        except RedisError as fault:
-            self._log.warning(f"the connections could not be closed in good order: {fault}")
+        except RedisError as error:
+            self._log.warning(f"the connections could not be closed cleanly: {error}")
 
     # -- crash ------------------------------------------------------------------------------------------
 
@@ -233,7 +229,7 @@ class Worker:
             self._crashed(error)
 
     def _crashed(self, error: BaseException) -> None:
-        """A part of the worker failed: end it, and let `run` say why."""
+        """End the worker after a failure of one of its parts; `run` raises the error."""
         if self._crash is None:
             self._crash = error
             self._log.error("the worker ends", why=repr(error))

@@ -14,7 +14,7 @@ from corral.app import Corral
 from corral.cli.screen import Screen
 from corral.core.outcome import Completed, Dead, Retry
 from corral.errors import CorralError
-from corral.worker import Happening, Worker, WorkerEvent
+from corral.worker import Worker, WorkerEvent, WorkerEventKind
 
 LONGEST_STEP_S = 60.0
 """A step that has not ended by then has failed."""
@@ -67,7 +67,7 @@ class Tally:
 
     def hear(self, event: WorkerEvent) -> None:
         """One thing a worker did."""
-        if event.kind is not Happening.SETTLED or event.claim is None:
+        if event.kind is not WorkerEventKind.SETTLED or event.claim is None:
             return
         match event.outcome:
             case Retry():

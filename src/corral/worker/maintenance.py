@@ -1,4 +1,4 @@
-"""What a worker does beside its jobs, again and again: recover and promote."""
+"""Periodic maintenance of a queue beside its jobs: recovery and promotion."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,10 +13,10 @@ from corral.telemetry.metrics import QueueMetrics
 LAST_RUN_S = 1.0
 
 
-class Loop:
-    """Runs `_once` at once and then every so many seconds, and never twice at a time."""
+class PeriodicTask:
+    """Calls `_run` at once and then every so many seconds, never twice at a time."""
 
-    name = "loop"
+    name = "task"
 
     def __init__(self, broker: Broker, *, every: float, queue: str, metrics: QueueMetrics) -> None:
         self._broker = broker
@@ -31,7 +31,7 @@ class Loop:
         self._ticking = asyncio.create_task(self._tick())
 
     async def stop(self) -> None:
-        """Run no more; a run under way has a moment to end, because its answer may hold claims."""
+        """Run no more; a run under way has a moment to end, because its reply may contain claims."""
         if self._ticking is not None:
             self._ticking.cancel()
             with suppress(asyncio.CancelledError):
@@ -44,28 +44,28 @@ class Loop:
     async def _tick(self) -> None:
         while True:
             if self._running is None or self._running.done():
-                self._running = asyncio.create_task(self._guarded())
+                self._running = asyncio.create_task(self._run_logged())
             else:
-                self._skipped()
+                self._skip()
             await asyncio.sleep(self._every)
 
-    async def _guarded(self) -> None:
+    async def _run_logged(self) -> None:
         try:
-            await self._once()
-        except RedisError as fault:
-            self._log.warning(f"{self.name} could not run: {fault}")
+            await self._run()
+        except RedisError as error:
+            self._log.warning(f"{self.name} could not run: {error}")
         except Exception:
             self._log.exception(f"{self.name} failed")
 
-    def _skipped(self) -> None:
-        self._log.warning(f"{self.name} skipped: the one before still runs")
+    def _skip(self) -> None:
+        self._log.warning(f"{self.name} skipped: the previous run has not ended")
 
-    async def _once(self) -> None:
+    async def _run(self) -> None:
         raise NotImplementedError
 
 
-class Recoverer(Loop):
-    """Puts back what dead workers left."""
+class RecoveryTask(PeriodicTask):
+    """Puts back the jobs of dead workers."""
 
     name = "recovery"
 
@@ -81,26 +81,26 @@ class Recoverer(Loop):
         super().__init__(broker, every=every, queue=queue, metrics=metrics)
         self._adopt = adopt
 
-    async def _once(self) -> None:
+    async def _run(self) -> None:
         recovery = await self._broker.recover()
         if recovery.claims:
             self._adopt(recovery.claims)
-        found = len(recovery.requeued) + len(recovery.ended) + len(recovery.claims)
-        if found:
-            self._metrics.stalled(found)
+        count = len(recovery.requeued) + len(recovery.ended) + len(recovery.claims)
+        if count:
+            self._metrics.stalled(count)
             self._log.warning(
-                f"found {found} abandoned jobs", requeued=len(recovery.requeued), ended=len(recovery.ended)
+                f"found {count} abandoned jobs", requeued=len(recovery.requeued), ended=len(recovery.ended)
             )
 
-    def _skipped(self) -> None:
-        super()._skipped()
+    def _skip(self) -> None:
+        super()._skip()
         self._metrics.skipped()
 
 
-class Promoter(Loop):
+class PromotionTask(PeriodicTask):
     """Makes due jobs claimable where no turn does: each turn that claims promotes as well."""
 
     name = "promotion"
 
-    async def _once(self) -> None:
+    async def _run(self) -> None:
         await self._broker.promote()

@@ -1,4 +1,4 @@
-"""Which handler runs a job of which name."""
+"""Handlers by job name."""
 
 import inspect
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from corral.errors import InvalidOptions
 ANY_NAME = "*"
 
 
-class Kind(StrEnum):
+class HandlerKind(StrEnum):
     """Where a handler runs."""
 
     ASYNC = "async"
@@ -26,27 +26,27 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A function that runs jobs, and how it wants to be run."""
+    """A function that runs jobs, and how it is run."""
 
     name: str
     fn: Callable[[Any], Any]
-    kind: Kind
+    kind: HandlerKind
     timeout: float | None = None
-    """Seconds one attempt may take; None: as long as it likes.
+    """Seconds one attempt may take; None: no limit.
 
     After that an async handler is cancelled and a process killed. A thread can be neither: its job is
     settled as timed out at once and may be tried again, `job.cancelled` is set, what it returns later is
-    dropped, and its slot stays taken until it does.
+    dropped, and its slot stays taken until it returns.
     """
 
 
-class Registry:
-    """Handlers by job name; the one under `*` takes every name that has none of its own.
+class HandlerRegistry:
+    """Handlers by job name; the one under `*` takes every name without a handler of its own.
 
-    >>> registry = Registry()
-    >>> registry.add("greet", lambda job: f"hello {job.data}").kind.value
+    >>> handlers = HandlerRegistry()
+    >>> handlers.add("greet", lambda job: f"hello {job.data}").kind.value
     'sync'
-    >>> registry.find("part") is None
+    >>> handlers.find("part") is None
     True
     """
 
@@ -65,15 +65,16 @@ class Registry:
         if timeout is not None and not (isfinite(timeout) and timeout > 0):
             raise InvalidOptions(f"timeout={timeout!r} of {name!r}: give seconds above 0, or None")
         if process:
-            _check_can_be_found(name, fn)
-        kind = Kind.PROCESS if process else Kind.ASYNC if is_async(fn) else Kind.SYNC
-        handler = self._handlers[name] = Handler(name, fn, kind, timeout)
+            _check_importable(name, fn)
+        kind = HandlerKind.ASYNC if is_async(fn) else HandlerKind.SYNC
+        handler = Handler(name, fn, HandlerKind.PROCESS if process else kind, timeout)
+        self._handlers[name] = handler
         if name == ANY_NAME:
             self._default = handler
         return handler
 
     def find(self, name: str) -> Handler | None:
-        """The handler for jobs called `name`, if there is one."""
+        """Return the handler for jobs called `name`, if there is one."""
         return self._handlers.get(name, self._default)
 
     @property
@@ -83,18 +84,18 @@ class Registry:
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
-    """Does calling `fn` give a coroutine?"""
+    """Return whether calling `fn` gives a coroutine."""
     while isinstance(fn, partial):
         fn = fn.func
     if inspect.iscoroutinefunction(fn):
         return True
-    return not inspect.isroutine(fn) and inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+    return not inspect.isroutine(fn) and inspect.iscoroutinefunction(type(fn).__call__)
 
 
-def _check_can_be_found(name: str, fn: Callable[..., Any]) -> None:
-    path = getattr(fn, "__qualname__", None)
+def _check_importable(name: str, fn: Callable[..., Any]) -> None:
+    path: str | None = getattr(fn, "__qualname__", None)
     if path is None or "<" in path or not getattr(fn, "__module__", None):
         raise InvalidOptions(
-            f"the handler of {name!r} is to run in a process, which finds it by its module and name, "
-            f"and {path or fn!r} cannot be found so; use a function at the top of a module"
+            f"the handler of {name!r} is to run in a process, which imports it by its module and name, "
+            f"and {path or fn!r} cannot be imported so; use a function at the top of a module"
         )

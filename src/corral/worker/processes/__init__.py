@@ -1,0 +1,1 @@
+"""Handlers in spawned processes: the pool, the child's side of the pipe, and errors sent through it."""

@@ -1,0 +1,188 @@
+"""The program of a spawned process: runs handlers for its parent over a pipe, without connections."""
+
+import asyncio
+import contextlib
+import ctypes
+import importlib
+import inspect
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from itertools import count
+from multiprocessing.connection import Connection
+from operator import attrgetter
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import msgspec
+
+from corral.core.job import Claim, Job
+from corral.core.retry import classify
+from corral.errors import Unrecoverable
+from corral.worker.context import BaseJobContext, BlockingJobContext, JobContext
+from corral.worker.handlers import is_async
+from corral.worker.outcomes import completed, trace_of
+from corral.worker.processes.errors import describe, error_from_message
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Order(NamedTuple):
+    """A job to run, and where its handler is."""
+
+    ticket: int
+    module: str
+    name: str
+    job: Job
+
+
+def main(pipe: Connection, parent: int) -> None:
+    """Run one job after the other until the pipe closes."""
+    _die_with(parent)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # a signal to the whole group is for the parent to handle; a function, not SIG_IGN, because that
+        # would be inherited by processes a handler starts
+        signal.signal(number, lambda *_: None)
+    parent_pipe = ParentPipe(pipe)
+    threading.Thread(target=parent_pipe.listen, name="corral-pipe", daemon=True).start()
+    with asyncio.Runner() as runner:
+        while True:
+            parent_pipe.execute(runner)
+
+
+def _die_with(parent: int) -> None:
+    """Have Linux kill this process with its parent; elsewhere the closed pipe ends it."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+class ParentPipe:
+    """This process's end of the pipe, and the reporter of the job that runs."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._orders: SimpleQueue[Order] = SimpleQueue()
+        self._replies: dict[int, Future[Any]] = {}
+        self._numbers = count()
+        self._context: BaseJobContext | None = None
+        self._running = self._cancelled = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def listen(self) -> None:
+        """Receive the parent's messages until it is gone; then end at once, even while a job runs."""
+        try:
+            while True:
+                self._receive(msgspec.msgpack.decode(self._pipe.recv_bytes()))
+        except (EOFError, OSError):
+            os._exit(1)
+
+    def _receive(self, message: list[Any]) -> None:
+        match message:
+            case ["run", ticket, module, name, job]:
+                self._orders.put(Order(ticket, module, name, msgspec.msgpack.decode(job, type=Job)))
+            case ["cancel", ticket]:
+                self._cancelled = ticket
+                if ticket == self._running:
+                    self._cancel()
+            case ["reply", number, value]:
+                self._replies.pop(number).set_result(value)
+            case ["error", number, error]:
+                self._replies.pop(number).set_exception(error_from_message(error))
+
+    def _cancel(self) -> None:
+        context = self._context
+        if context is None:
+            return
+        context.cancelled = True
+        if isinstance(context, JobContext) and self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(context.cancel)
+        else:
+            context.cancel()
+
+    def _send(self, *message: Any) -> None:
+        packed = msgspec.msgpack.encode(message)
+        with self._lock:
+            self._pipe.send_bytes(packed)
+
+    def _request(self, verb: str, *arguments: Any) -> "Future[Any]":
+        number = next(self._numbers)
+        reply = self._replies[number] = Future[Any]()
+        self._send(verb, number, *arguments)
+        return reply
+
+    def progress(self, value: Any) -> "Future[None]":
+        return self._request("progress", value)
+
+    def log(self, line: str) -> "Future[int]":
+        return self._request("log", line)
+
+    def emit(self, step: str, data: Any) -> "Future[None]":
+        return self._request("emit", step, data)
+
+    def execute(self, runner: asyncio.Runner) -> None:
+        """Wait for a job, run it, and send its outcome or error."""
+        order = self._orders.get()
+        self._running = order.ticket
+        try:
+            outcome = completed(order.job, self._call(find(order.module, order.name), order.job, runner))
+        except BaseException as error:
+            remote = describe(error, trace_of(error), str(classify(error)))
+            self._send("raised", msgspec.msgpack.encode(remote))
+        else:
+            self._send("returned", msgspec.msgpack.encode(outcome))
+        finally:
+            self._context = None
+
+    def _call(self, fn: Callable[[Any], Any], job: Job, runner: asyncio.Runner) -> Any:
+        claim = Claim(job, None)
+        if not is_async(fn):
+            self._begin(BlockingJobContext(claim, self))
+            return fn(self._context)
+        self._loop = runner.get_loop()
+        self._begin(JobContext(claim, PipeReporter(self)))
+        return runner.run(fn(self._context))
+
+    def _begin(self, context: BaseJobContext) -> None:
+        self._context = context
+        if self._cancelled == self._running:
+            context.cancel()
+
+
+class PipeReporter:
+    """A Reporter that sends to the parent."""
+
+    def __init__(self, pipe: ParentPipe) -> None:
+        self._pipe = pipe
+
+    async def progress(self, claim: Claim, value: Any) -> None:
+        await asyncio.wrap_future(self._pipe.progress(value))
+
+    async def log(self, claim: Claim, line: str) -> int:
+        return await asyncio.wrap_future(self._pipe.log(line))
+
+    async def emit(self, claim: Claim, step: str, data: Any) -> None:
+        await asyncio.wrap_future(self._pipe.emit(step, data))
+
+    async def beat(self, stopping: bool = False) -> None:
+        """Do nothing: the parent sends heartbeats."""
+
+
+def find(module: str, name: str) -> Callable[[Any], Any]:
+    """Return the handler at `module:name`, without the wrapper a decorator left around it."""
+    try:
+        wrapped = attrgetter(name)(importlib.import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise Unrecoverable(
+            f"the handler {module}:{name} is not found in the process that should run it ({error}); "
+            f"keep it at the top of a module that can be imported"
+        ) from error
+    fn: Callable[[Any], Any] = inspect.unwrap(wrapped)
+    return fn

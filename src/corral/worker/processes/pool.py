@@ -1,0 +1,233 @@
+"""ProcessPool: spawned processes that run handlers, and the parent's side of their pipes."""
+
+import atexit
+import multiprocessing
+import os
+import signal
+from concurrent.futures import Future
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+from threading import Lock
+from time import monotonic
+from typing import Any
+from weakref import WeakSet
+
+import msgspec
+
+from corral.core.job import Claim, Job
+from corral.core.outcome import Completed, Dead, Outcome
+from corral.errors import JobTimeout, ProcessDied
+from corral.worker.context import BaseJobContext, ClaimReporter
+from corral.worker.handlers import Handler
+from corral.worker.processes import child
+from corral.worker.processes.errors import RemoteError, error_message
+
+# spawned, never forked: a fork copies locks and connections that threads hold
+_SPAWN = multiprocessing.get_context("spawn")
+_starting = Lock()
+
+
+class HandlerProcess:
+    """One process, running one job at a time."""
+
+    def __init__(self) -> None:
+        self._pipe, child_pipe = _SPAWN.Pipe()
+        self._lock = Lock()
+        self._tickets = 0
+        self.process: SpawnProcess = _SPAWN.Process(
+            target=child.main, args=(child_pipe, os.getpid()), name="corral-handler"
+        )
+        with _starting:
+            self.process.start()
+        child_pipe.close()
+
+    def ticket(self) -> int:
+        """Return a number for the next job, so that a message about one never reaches another."""
+        self._tickets += 1
+        return self._tickets
+
+    def run(self, ticket: int, handler: Handler, job: Job, reporter: ClaimReporter) -> Outcome | RemoteError:
+        """Return the outcome, or the error the handler raised; after its timeout, kill the process."""
+        deadline = None if handler.timeout is None else monotonic() + handler.timeout
+        fn = handler.fn
+        try:
+            self._send("run", ticket, fn.__module__, fn.__qualname__, msgspec.msgpack.encode(job))
+            while True:
+                self._wait_for_message(handler, deadline)
+                match msgspec.msgpack.decode(self._pipe.recv_bytes()):
+                    case ["returned", bytes(outcome)]:
+                        return msgspec.msgpack.decode(outcome, type=Completed | Dead)
+                    case ["raised", bytes(error)]:
+                        return msgspec.msgpack.decode(error, type=RemoteError)
+                    case ["progress", int(number), value]:
+                        self._reply_to(number, reporter.progress(value))
+                    case ["log", int(number), str(line)]:
+                        self._reply_to(number, reporter.log(line))
+                    case ["emit", int(number), str(step), data]:
+                        self._reply_to(number, reporter.emit(step, data))
+        except (EOFError, OSError):
+            raise self._died() from None
+
+    def _wait_for_message(self, handler: Handler, deadline: float | None) -> None:
+        remaining = None if deadline is None else max(deadline - monotonic(), 0)
+        # what the child sent before it died is still in the pipe, and a dead child's pipe is readable
+        if not wait([self._pipe], remaining):
+            self.kill()
+            raise JobTimeout(f"{handler.name!r} took longer than {handler.timeout} s; its process was killed")
+
+    def _reply_to(self, number: int, future: "Future[Any]") -> None:
+        future.add_done_callback(lambda done: self._reply(number, done))
+
+    def _reply(self, number: int, done: "Future[Any]") -> None:
+        error = ProcessDied("the worker is stopping") if done.cancelled() else done.exception()
+        try:
+            if error is None:
+                self._send("reply", number, done.result())
+            else:
+                self._send("error", number, error_message(error))
+        except OSError:
+            return  # the child is gone, which the thread that runs it sees too
+
+    def cancel(self, ticket: int) -> None:
+        """Tell the handler of that job that it should end."""
+        try:
+            self._send("cancel", ticket)
+        except OSError:
+            return
+
+    def _send(self, *message: Any) -> None:
+        packed = msgspec.msgpack.encode(message)
+        with self._lock:
+            self._pipe.send_bytes(packed)
+
+    def _died(self) -> ProcessDied:
+        self.process.join(1)
+        code = self.process.exitcode
+        cause = "stopped responding" if code is None else _exit_cause(code)
+        self.kill()
+        return ProcessDied(f"the process that ran the handler {cause}")
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self.process.kill()
+
+    def join(self) -> None:
+        """Wait for a process that was killed or has died, and close its pipe."""
+        self.process.join(5)
+        self._pipe.close()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is alive; an idle child sends nothing, so a readable pipe has been closed."""
+        return self.process.is_alive() and not self._pipe.poll()
+
+
+def _exit_cause(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+class ProcessJobContext(BaseJobContext):
+    """The parent's side of a job that runs in a process."""
+
+    __slots__ = ("_is_killed", "_process", "_ticket")
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__(claim)
+        self._process: HandlerProcess | None = None
+        self._ticket = 0
+        self._is_killed = False
+
+    def attach(self, process: HandlerProcess) -> int:
+        """Set the process that runs the job; return the job's number there."""
+        self._ticket = process.ticket()
+        self._process = process
+        if self._is_killed:
+            process.kill()
+        elif self.cancelled:
+            process.cancel(self._ticket)
+        return self._ticket
+
+    def detach(self) -> None:
+        """Forget the process."""
+        self._process = None
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if (process := self._process) is not None:
+            process.cancel(self._ticket)
+
+    def kill(self) -> None:
+        """End the process, now or as soon as there is one."""
+        self._is_killed = True
+        if (process := self._process) is not None:
+            process.kill()
+
+
+class ProcessPool:
+    """Processes to run handlers in, kept for the next job; as many as are busy at once.
+
+    A process is started by the thread that needs it and Linux ties its life to that thread, so the
+    threads must live as long as the pool.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[HandlerProcess] = []
+        self._busy: set[HandlerProcess] = set()
+        self._lock = Lock()
+        self._is_closed = False
+        _open_pools.add(self)
+
+    def take(self) -> HandlerProcess:
+        """Return an idle process, or a new one."""
+        with self._lock:
+            if self._is_closed:
+                raise ProcessDied("the worker is stopping and starts no more processes")
+            while self._idle:
+                process = self._idle.pop()
+                if process.is_ready:
+                    self._busy.add(process)
+                    return process
+                process.join()
+        process = HandlerProcess()
+        with self._lock:
+            if not self._is_closed:
+                self._busy.add(process)
+                return process
+        process.kill()
+        raise ProcessDied("the worker is stopping and starts no more processes")
+
+    def put_back(self, process: HandlerProcess) -> None:
+        """Keep the process for the next job, if it is alive."""
+        with self._lock:
+            self._busy.discard(process)
+            if not self._is_closed and process.is_ready:
+                self._idle.append(process)
+                return
+        process.kill()
+        process.join()
+
+    def close(self) -> None:
+        """End every process."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            busy = list(self._busy)
+        for process in (*idle, *busy):
+            process.kill()
+        for process in idle:
+            process.join()
+
+
+_open_pools: WeakSet[ProcessPool] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    # multiprocessing waits at exit for children that wait for us; this runs before it does
+    for pool in list(_open_pools):
+        pool.close()

@@ -1,0 +1,87 @@
+"""Settling: what a handler returned or raised becomes a settlement."""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from corral.core import retry
+from corral.core.job import Job
+from corral.core.known_errors import FailureKind
+from corral.core.outcome import Dead, Outcome, Released, Retry, RetryPolicy, Settlement, decide
+from corral.errors import JobTimeout
+from corral.telemetry.logs import logger
+from corral.worker.attempt import EndedAttempt, RefusedAttempt, RunningAttempt
+from corral.worker.outcomes import trace_of
+from corral.worker.processes.errors import RemoteError, rebuild
+
+MOST_LOGGED_REASON = 500
+_FAILED = (Retry, Dead)
+
+
+class Settler:
+    """Gives each attempt its settlement, once, passes it to `ended`, and logs failures."""
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        *,
+        queue: str,
+        clock: Callable[[], int],
+        ended: Callable[[EndedAttempt], None],
+        logs_payloads: bool = False,
+    ) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._ended = ended
+        self._log = logger("executor", queue=queue)
+        self._logs_payloads = logs_payloads
+
+    def end(self, attempt: RunningAttempt, outcome: Outcome, seconds: float | None) -> None:
+        """End the attempt with this outcome; dropped if it has ended before."""
+        if not attempt.is_ended:
+            attempt.is_ended = True
+            settlement = Settlement(attempt.claim, outcome, self._clock())
+            self._ended(EndedAttempt(attempt, settlement, seconds))
+            if isinstance(outcome, _FAILED):
+                self._log_failure(attempt.claim.job, outcome)
+
+    def refuse(self, attempt: RefusedAttempt) -> None:
+        """End a job that must not run."""
+        outcome = Dead(attempt.reason)
+        self._ended(EndedAttempt(attempt, Settlement(attempt.claim, outcome, self._clock()), None))
+        self._log_failure(attempt.claim.job, outcome)
+
+    def fail(self, attempt: RunningAttempt, error: BaseException, seconds: float) -> None:
+        """End the attempt with this error, by the retry policy."""
+        self.end(attempt, decide(attempt.claim.job, error, trace_of(error), self._policy), seconds)
+
+    def fail_remotely(self, attempt: RunningAttempt, error: RemoteError, seconds: float) -> None:
+        """End the attempt with an error of another process."""
+        policy = self._policy
+        if policy.classify is retry.classify and error.kind is not None:
+            # the child had the whole error, classified by the same table
+            kind = FailureKind(error.kind)
+            policy = replace(policy, classify=lambda _: kind)
+        self.end(attempt, decide(attempt.claim.job, rebuild(error), error.trace, policy), seconds)
+
+    def expire(self, attempt: RunningAttempt, seconds: float) -> None:
+        """End an attempt that took longer than its handler's timeout."""
+        handler = attempt.handler
+        self.fail(attempt, JobTimeout(f"{handler.name!r} took longer than {handler.timeout} s"), seconds)
+
+    def release(self, attempt: RunningAttempt, seconds: float | None = None) -> None:
+        """Put the job back in the queue."""
+        self.end(attempt, Released(), seconds)
+
+    def _log_failure(self, job: Job, outcome: Retry | Dead) -> None:
+        fields = {"data": job.data} if self._logs_payloads else {}
+        log = self._log.error if isinstance(outcome, Dead) else self._log.warning
+        log(
+            "an attempt failed",
+            job=job.id,
+            name=job.name,
+            attempt=job.attempts_made + 1,
+            outcome=type(outcome).__name__.lower(),
+            reason=outcome.reason[:MOST_LOGGED_REASON],
+            **fields,
+        )
