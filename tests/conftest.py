@@ -12,10 +12,10 @@ from tests.support.servers import Server, redis_server_binary, start_valkey
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one `xdist_group` stay together.
+    """Keep the tests of one `xdist_group` together.
 
     pytest-xdist 3.8 writes a test's group into `_nodeid`, and pytest 9.2 has its id elsewhere: without this,
-    groups are told apart by nobody.
+    every test is a group of its own.
     """
     for item in items:
         grouped = getattr(item, "_nodeid", item.nodeid)
@@ -40,14 +40,14 @@ def valkey() -> Iterator[Server]:
 
 @pytest.fixture
 def server(valkey: Server) -> Server:
-    """That Valkey, emptied."""
+    """The process's Valkey, emptied."""
     valkey.flush()
     return valkey
 
 
 @pytest.fixture(scope="session")
 def debian_redis() -> Iterator[Server]:
-    """One Redis of Debian's for this pytest process; what needs it is skipped where it is not installed."""
+    """Debian's Redis for this pytest process; tests that need it are skipped where it is missing."""
     binary = redis_server_binary()
     if binary is None:
         pytest.skip("redis-server is not installed")
@@ -58,7 +58,7 @@ def debian_redis() -> Iterator[Server]:
 
 @pytest.fixture
 def redis7(debian_redis: Server) -> Server:
-    """That Redis, emptied."""
+    """The process's Redis, emptied."""
     debian_redis.flush()
     return debian_redis
 
@@ -97,7 +97,7 @@ def node_process() -> Iterator[Node]:
 
 @pytest.fixture
 async def node(node_process: Node) -> AsyncIterator[Node]:
-    """That Node, holding nothing before and after."""
+    """The process's Node, without open objects before and after."""
     await node_process("closeAll")
     yield node_process
     await node_process("closeAll")

@@ -171,14 +171,14 @@ def test_every_queue_is_shown_live_and_every_name_as_text(
     assert browser.value(reasons) == ["no such model", HOSTILE], "the last to die first"
     assert browser.value("document.querySelectorAll('#rows img, #rows script, .deaths img').length") == 0
     assert browser.value("document.getElementById('sum-dead').textContent") == "1"
-    assert browser.told == [], "nothing was blocked, nothing went wrong"
+    assert browser.messages == [], "nothing was blocked, nothing went wrong"
     picture = tmp_path / "dashboard.png"
     browser.picture(picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
     # and what should be blocked is
     browser.value("void document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.1:1/x'}))")
-    assert eventually(lambda: browser.value("1") and browser.told)
-    assert "Content Security Policy" in str(browser.told)
+    assert eventually(lambda: browser.value("1") and browser.messages)
+    assert "Content Security Policy" in str(browser.messages)
 
 
 @needs_browser

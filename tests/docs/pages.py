@@ -17,8 +17,8 @@ from corral.cli.root import root
 HOME = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HEAD = re.compile(r"# ([\w.@-]+)(, continued)?\n")
-LASTING = ("corral worker", "corral gateway", "corral events tail")
-"""Commands that go on until they are told to stop."""
+LONG_RUNNING = ("corral worker", "corral gateway", "corral events tail")
+"""Commands that run until a signal stops them."""
 
 
 def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -35,11 +35,11 @@ COMMANDS = dict(commands(typer.main.get_command(root)))
 
 
 @dataclass
-class Typed:
-    """A command of a page, and the lines that are said to follow."""
+class PageCommand:
+    """A command of a page, and the output that the page shows."""
 
     command: str
-    told: list[str]
+    output: list[str]
 
 
 @dataclass
@@ -67,18 +67,18 @@ class Page:
                 names.append(name)
         return names
 
-    def consoles(self) -> list[list[Typed]]:
+    def consoles(self) -> list[list[PageCommand]]:
         """What is typed, block by block."""
         found = []
         for kind, body in self.blocks:
             if kind != "console":
                 continue
-            typed: list[Typed] = []
+            typed: list[PageCommand] = []
             for line in body.splitlines():
                 if line.startswith("$ "):
-                    typed.append(Typed(line[2:], []))
+                    typed.append(PageCommand(line[2:], []))
                 else:
-                    typed[-1].told.append(line)
+                    typed[-1].output.append(line)
             found.append(typed)
         return found
 
@@ -92,12 +92,12 @@ class Terminal:
         self._environment = {
             **os.environ, "REDIS_URL": url, "PATH": f"{beside}:{os.environ['PATH']}", "COLUMNS": "200",
         }  # fmt: skip
-        self._lasting: list[tuple[str, subprocess.Popen[str]]] = []
+        self._running: list[tuple[str, subprocess.Popen[str]]] = []
 
-    def run(self, typed: Typed) -> None:
+    def run(self, typed: PageCommand) -> None:
         """Type a command, and hold what it prints against the page."""
-        if typed.command.startswith(LASTING):
-            self._lasting.append((typed.command, self._start(typed.command)))
+        if typed.command.startswith(LONG_RUNNING):
+            self._running.append((typed.command, self._start(typed.command)))
             return
         process = self._start(typed.command)
         out, err = process.communicate(timeout=100)
@@ -113,27 +113,27 @@ class Terminal:
 
     def close(self) -> None:
         """Ctrl-C for whatever goes on; it ends well."""
-        for command, process in self._lasting:
+        for command, process in self._running:
             assert process.poll() is None, f"{command} has ended: {process.communicate()}"
             os.killpg(process.pid, signal.SIGINT)
             out, err = process.communicate(timeout=60)
             assert process.returncode in (0, 130, -signal.SIGINT), f"{command}: {err}{out}"
-        self._lasting.clear()
+        self._running.clear()
 
     def kill(self) -> None:
         """End whatever is left."""
-        for _, process in self._lasting:
+        for _, process in self._running:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
 
 
-def _compare(typed: Typed, out: str) -> None:
+def _compare(typed: PageCommand, out: str) -> None:
     """Each line of the page is there, in order; `…` stands for anything."""
-    if not typed.told:
+    if not typed.output:
         return
-    patterns = [".*".join(map(re.escape, line.rstrip().split("…"))) for line in typed.told]
+    patterns = [".*".join(map(re.escape, line.rstrip().split("…"))) for line in typed.output]
     wanted = re.compile("\n".join(patterns), re.DOTALL)
     said = "\n".join(line.rstrip() for line in out.splitlines())
-    page = "\n".join(typed.told)
+    page = "\n".join(typed.output)
     assert wanted.fullmatch(said), f"{typed.command} said:\n{said}\nand the page says:\n{page}"

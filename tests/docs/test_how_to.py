@@ -116,8 +116,8 @@ def test_the_units_start_commands_that_are_there(tmp_path: Path) -> None:
         unit.read(tmp_path / name)
         words = shlex.split(unit["Service"]["ExecStart"])
         assert Path(words[0]).name == "corral"
-        told = corral(words[1], "--help").out
-        assert all(word in told for word in words[2:] if word.startswith("--"))
+        help_text = corral(words[1], "--help").out
+        assert all(word in help_text for word in words[2:] if word.startswith("--"))
     worker = configparser.ConfigParser(strict=False, interpolation=None)
     worker.read(tmp_path / names[0])
     grace = float(shlex.split(worker["Service"]["ExecStart"])[-5])

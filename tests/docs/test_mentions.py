@@ -23,11 +23,11 @@ def mentions(text: str) -> list[str]:
     return [found.strip() for piece in code for found in _CORRAL.findall(piece)]
 
 
-def told(page: Path) -> str:
+def shown_path(page: Path) -> str:
     return str(page.relative_to(HOME))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=told)
+@pytest.mark.parametrize("page", PAGES, ids=shown_path)
 def test_every_command_and_option_that_a_page_names_is_there(page: Path) -> None:
     assert [wrong for mention in mentions(page.read_text()) for wrong in unknown(mention)] == []
 
@@ -52,7 +52,7 @@ def anchor(heading: str) -> str:
     return kept.replace(" ", "-")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=told)
+@pytest.mark.parametrize("page", PAGES, ids=shown_path)
 def test_every_link_to_a_place_on_a_page_finds_it(page: Path) -> None:
     for link in _LINK.findall(page.read_text()):
         path, has_place, place = link.partition("#")
@@ -60,7 +60,7 @@ def test_every_link_to_a_place_on_a_page_finds_it(page: Path) -> None:
             continue
         target = page if not path else page.parent / path
         places = {anchor(heading) for heading in _HEADING.findall(target.read_text())}
-        assert place in places, f"{told(page)} links to {link}"
+        assert place in places, f"{shown_path(page)} links to {link}"
 
 
 def test_mentions_are_found_where_they_are_wrong() -> None:

@@ -44,7 +44,7 @@ def run(program: str, folder: Path) -> str:
 
 @contextmanager
 def worker(*words: str, folder: Path) -> Iterator[None]:
-    """A worker at work, stopped by a signal at the end, and gently."""
+    """A running worker, stopped by a signal at the end, gracefully."""
     process = start("worker", *words, cwd=folder)
     try:
         yield

@@ -33,7 +33,7 @@ def app(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Corral]:
 
 @contextmanager
 def worker(name: str, folder: Path = EXAMPLES) -> Iterator[None]:
-    """`corral worker name:app`, stopped gently at the end."""
+    """`corral worker name:app`, stopped gracefully at the end."""
     process = start("worker", f"{name}:app", cwd=folder)
     try:
         yield
@@ -93,8 +93,8 @@ def test_a_fastapi_app_adds_a_job_and_streams_its_events(app: Corral) -> None:
         path = f"/signups/{answer.json()['id']}"
         assert client.get(path).json()["state"] == "waiting"
         with worker("fastapi_app"):
-            told = client.get(f"{path}/events").text
-        kinds = [line.removeprefix("event: ") for line in told.splitlines() if line.startswith("event: ")]
+            stream = client.get(f"{path}/events").text
+        kinds = [line.removeprefix("event: ") for line in stream.splitlines() if line.startswith("event: ")]
         assert kinds[0] == "added"
         assert kinds[-1] == "completed"
         assert kinds.count("progress") == 2

@@ -107,9 +107,9 @@ def batches_done(lake: Lake) -> int:
 def kill_soon_after(
     running: Driver, is_reached: Callable[[], object], random: Random, seconds: float = 1.0
 ) -> bool:
-    """Let it work until that is reached and up to so long on, then kill it in whatever it does.
+    """Let it work until that is reached and up to `seconds` longer, then kill it.
 
-    False where it was dead already, because Spark's own patience with a busy machine had ended: ten seconds.
+    Return False where it had ended already: Spark gives up after ten seconds on a busy machine.
     """
     eventually(lambda: is_reached() or running.process.poll() is not None, STARTS_S)
     deadline = time.monotonic() + random.uniform(0, seconds)

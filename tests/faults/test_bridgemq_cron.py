@@ -34,8 +34,8 @@ def test_all_zones_fire_as_nodes_cron_parser_does():
     assert len(found) > 2000
     # each zone's own changes are known on both sides, so one zone can speak for those that change alike
     assert unlike(found) == []
-    asked = [(expr, 2 * DAY) for expr in FIXED] + [(expr, 4 * HOUR) for expr in EVERY_HOUR]
-    questions = [Question(change, expr, reach) for change in distinct(found) for expr, reach in asked]
+    expressions = [(expr, 2 * DAY) for expr in FIXED] + [(expr, 4 * HOUR) for expr in EVERY_HOUR]
+    questions = [Question(change, expr, reach) for change in distinct(found) for expr, reach in expressions]
     batches = [questions[start : start + BATCH] for start in range(0, len(questions), BATCH)]
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(compare, batches))

@@ -75,19 +75,19 @@ async def test_a_killed_workers_jobs_are_back_within_35_seconds_and_so_are_its_s
             order = {"number": 0, "how": "nap", "seconds": 600, "is_announced": True}
             await queue.add_many([("tool", order)] * held, rate={"concurrent": held}, attempts=2)
             assert await becomes_true(lambda: len(victim.jobs_reported("began")) == held)
-            heir = pool.start().wait_ready()
+            successor = pool.start().wait_ready()
             killed = time.monotonic()
             pool.processes.remove(victim)
             victim.kill()
             # they can begin again only where their slots have come back too
-            assert await becomes_true(lambda: len(heir.jobs_reported("began")) == held, 2 * within)
+            assert await becomes_true(lambda: len(successor.jobs_reported("began")) == held, 2 * within)
             took = time.monotonic() - killed
             print(f"back and begun again after {took:.1f} s")
             assert client.get("bridge:ratelimit:concurrent:tool") == str(held).encode()
             stalled = [
                 fields for _, fields in client.xrange("bridge:events") if fields[b"event"] == b"stalled"
             ]
-    assert took <= within + 1, "and a second until the heir has asked for them"
+    assert took <= within + 1, "and a second until the other worker has claimed them"
     assert len(stalled) == held
     assert {fields[b"attempt"] for fields in stalled} == {b"1"}, "the attempt counts"
 

@@ -62,7 +62,7 @@ async def test_workers_frozen_at_random_complete_no_job_twice(harness):
             process.thaw()
         assert await harness.falls_to(0, END_S)
         records = harness.assert_each_completed_once()
-        # every start that did not end its job was somebody's, and is reported by whoever it was
+        # every start that did not end its job is reported by its worker
         vain = sum(record.starts - 1 for record in records.values())
         assert await becomes_true(
             lambda: sum(len(process.jobs_reported("lost")) for process in pool.processes) == vain

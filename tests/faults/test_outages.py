@@ -24,15 +24,15 @@ Trouble = Callable[[], Awaitable[None]]
 
 
 @pytest.fixture
-def lasting(tmp_path: Path) -> Iterator[PersistentServer]:
+def lasting_server(tmp_path: Path) -> Iterator[PersistentServer]:
     server = PersistentServer(tmp_path)
     yield server
     server.stop()
 
 
 @pytest.fixture
-async def harness(lasting: PersistentServer, protocol: str) -> AsyncIterator[FaultHarness]:
-    harness = FaultHarness(lasting, protocol)
+async def harness(lasting_server: PersistentServer, protocol: str) -> AsyncIterator[FaultHarness]:
+    harness = FaultHarness(lasting_server, protocol)
     yield harness
     await harness.close()
 
@@ -54,30 +54,30 @@ async def check_worked_through(harness: FaultHarness, jobs: int, times: int, tro
 
 
 @pytest.mark.parametrize("end", ["crash", "shut_down"])
-async def test_a_server_that_begins_again_finds_its_workers_and_all_its_jobs(harness, lasting, end):
-    async def begin_again() -> None:
-        told = len(harness.reported(WorkerEventKind.AVAILABLE))
-        getattr(lasting, end)()
-        assert await becomes_true(lambda: len(harness.reported(WorkerEventKind.UNAVAILABLE)) > told)
-        lasting.begin_again()
-        assert await becomes_true(lambda: len(harness.reported(WorkerEventKind.AVAILABLE)) > told)
+async def test_a_server_that_restarts_finds_its_workers_and_all_its_jobs(harness, lasting_server, end):
+    async def restart() -> None:
+        before = len(harness.reported(WorkerEventKind.AVAILABLE))
+        getattr(lasting_server, end)()
+        assert await becomes_true(lambda: len(harness.reported(WorkerEventKind.UNAVAILABLE)) > before)
+        lasting_server.restart()
+        assert await becomes_true(lambda: len(harness.reported(WorkerEventKind.AVAILABLE)) > before)
 
-    await check_worked_through(harness, scaled(3000, least=300), 5, begin_again)
+    await check_worked_through(harness, scaled(3000, least=300), 5, restart)
 
 
-async def test_a_frozen_server_is_waited_for(harness, lasting):
+async def test_a_frozen_server_is_waited_for(harness, lasting_server):
     async def freeze() -> None:
-        lasting.freeze()
+        lasting_server.freeze()
         await outlast(OUTAGE_S)
-        lasting.thaw()
+        lasting_server.thaw()
 
     await check_worked_through(harness, scaled(2000, least=300), 2, freeze)
     assert harness.reported(WorkerEventKind.UNAVAILABLE)
 
 
-async def test_a_server_that_pauses_its_clients_is_waited_for(harness, lasting):
+async def test_a_server_that_pauses_its_clients_is_waited_for(harness, lasting_server):
     async def pause() -> None:
-        with lasting.connect() as client:
+        with lasting_server.connect() as client:
             client.client_pause(int(OUTAGE_S * 1000), all=True)
         await outlast(OUTAGE_S)
 
@@ -85,9 +85,9 @@ async def test_a_server_that_pauses_its_clients_is_waited_for(harness, lasting):
     assert harness.reported(WorkerEventKind.UNAVAILABLE)
 
 
-async def test_a_server_that_has_become_a_replica_is_waited_for(harness, lasting):
+async def test_a_server_that_has_become_a_replica_is_waited_for(harness, lasting_server):
     async def become_replica() -> None:
-        with lasting.connect() as client:
+        with lasting_server.connect() as client:
             # of a master that is not there: what it holds is kept, and writes are refused
             client.replicaof("127.0.0.1", 1)
             assert await becomes_true(lambda: harness.reported(WorkerEventKind.UNAVAILABLE))
@@ -97,9 +97,9 @@ async def test_a_server_that_has_become_a_replica_is_waited_for(harness, lasting
     await check_worked_through(harness, scaled(2000, least=300), 2, become_replica)
 
 
-async def test_a_server_that_runs_out_of_memory_loses_nothing(harness, lasting):
+async def test_a_server_that_runs_out_of_memory_loses_nothing(harness, lasting_server):
     async def run_out_of_memory() -> None:
-        with lasting.connect() as client:
+        with lasting_server.connect() as client:
             client.config_set("maxmemory", 1)
             await outlast(0.5)
             client.config_set("maxmemory", 0)
@@ -107,13 +107,13 @@ async def test_a_server_that_runs_out_of_memory_loses_nothing(harness, lasting):
     await check_worked_through(harness, scaled(2000, least=300), 2, run_out_of_memory)
 
 
-async def test_a_server_without_memory_lets_running_jobs_keep_their_locks(harness, lasting):
+async def test_a_server_without_memory_lets_running_jobs_keep_their_locks(harness, lasting_server):
     async def work(job):
         await outlast(3 * LOCK_MS / 1000)
         return job.data["number"]
 
     await harness.add(5)
-    with lasting.connect() as client:
+    with lasting_server.connect() as client:
         async with harness.worker(work, lock_ms=LOCK_MS, recover_ms=LOCK_MS // 4):
             assert await becomes_true(lambda: len(harness.runs) == 5)
             client.config_set("maxmemory", 1)

@@ -1,4 +1,4 @@
-"""A little storm on the line: the small sister of test_cuts."""
+"""A quick sample of test_connection_cuts: some commands cut at random."""
 
 from tests.faults.connection_cuts import expected, storm
 from tests.support.worker_processes import seeded

@@ -1,4 +1,4 @@
-"""A few killed workers: the small sister of test_kills."""
+"""A quick sample of test_worker_kills: a few killed workers."""
 
 from tests.faults.worker_kills import assert_kills_hit, kill_at_random
 from tests.support.worker_processes import seeded

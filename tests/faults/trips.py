@@ -1,4 +1,4 @@
-"""The kinds of trips a worker makes, told apart on the wire, and how the connection is cut in them."""
+"""The kinds of round trips a worker makes, as commands on the wire, and the faults injected into them."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -21,7 +21,7 @@ CUTS = (Fate.CUT_BEFORE, Fate.CUT_INSIDE, Fate.SWALLOW, Fate.CUT_REPLY)
 """The client sees the connection break."""
 
 SILENCES = 3
-"""An answer that never comes must be waited for in vain: so few of them."""
+"""How many replies never come: each costs a timeout."""
 
 
 class Trip(Enum):
@@ -56,7 +56,7 @@ def is_trip(protocol: str, trip: Trip) -> Matches:
 
 
 def is_adoption(protocol: str) -> Matches:
-    """Matches the question for what a lost trip claimed."""
+    """Match the query for the claims of a lost trip."""
     return runs_script(_SCRIPTS[protocol]["adopt"].sha)
 
 

@@ -12,7 +12,7 @@ LOCK_MS = 600
 RECOVER_MS = 300
 NAP_S = 0.02
 AHEAD = 4 * WORKERS * CONCURRENCY
-"""Jobs that are left when a worker is killed: enough that whoever it is holds some of them."""
+"""Jobs that are left when a worker is killed: enough that every worker holds some."""
 DRAIN_S = 60.0
 
 

@@ -168,10 +168,10 @@ def test_a_real_transaction_conflict_in_redis_is_transient(server: Any) -> None:
 
 
 def test_redis_errors_that_come_again_are_permanent(server: Any) -> None:
-    stranger = redis.Redis(port=server.port, username="nobody", password="wrong", retry=Retry(NoBackoff(), 0))
-    with server.connect() as client, stranger:
+    intruder = redis.Redis(port=server.port, username="nobody", password="wrong", retry=Retry(NoBackoff(), 0))
+    with server.connect() as client, intruder:
         client.set("text", "x")
         wrong_type = raised(client.lpush, "text", 1)
-        wrong_password = raised(stranger.ping)
+        wrong_password = raised(intruder.ping)
     assert isinstance(wrong_password, redis.AuthenticationError)
     assert [classify(error) for error in (wrong_type, wrong_password)] == [PERMANENT, PERMANENT]

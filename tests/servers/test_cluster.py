@@ -167,7 +167,7 @@ async def test_a_worker_that_waits_is_woken_where_the_slot_has_gone(
 ) -> None:
     @app.job("echo", queue="{idle}")
     async def echo(job: Job) -> str:
-        return "heard"
+        return "echoed"
 
     target = others(cluster, "{idle}")[0]
     async with working(app, concurrency=2):
@@ -175,13 +175,13 @@ async def test_a_worker_that_waits_is_woken_where_the_slot_has_gone(
         await carry(cluster, "{idle}", target)
         began = time.monotonic()
         job = await ended(echo.queue, (await echo.add()).id)
-        assert job.result == "heard"
+        assert job.result == "echoed"
         assert time.monotonic() - began < 4, "it was found by the end of a block, not by its marker"
         assert len(await echo.queue.inspector.workers()) == 1
 
 
 async def test_a_tail_of_events_goes_on_where_the_slot_has_gone(app: Corral, cluster: ClusterServer) -> None:
-    queue = app.queue("{told}")
+    queue = app.queue("{events}")
     seen: list[str] = []
 
     async def tail() -> None:
@@ -190,7 +190,7 @@ async def test_a_tail_of_events_goes_on_where_the_slot_has_gone(app: Corral, clu
 
     tailing = asyncio.create_task(tail())
     first = (await queue.add("work", {})).id
-    await carry(cluster, "{told}", others(cluster, "{told}")[0])
+    await carry(cluster, "{events}", others(cluster, "{events}")[0])
     second = (await queue.add("work", {})).id
     assert await becomes_true(lambda: {first, second} <= set(seen), 20)
     tailing.cancel()
@@ -222,7 +222,7 @@ async def test_a_move_that_never_ends_is_said_after_the_time_of_an_answer(cluste
     slot, _ = cluster.begin_move("{stuck}", target)
     with pytest.raises(RedisClusterError, match=r"redis\+cluster://"):
         await store.run(WRITE, ["{stuck}:here", "{stuck}:there"], ["y"])
-    # single keys are served all the same: what has gone is asked for where it went
+    # single keys are served all the same: keys that have moved are read at their new node
     assert await store.call("GET", "{stuck}:here") == b"x"
     assert await store.call("SET", "{stuck}:new", "z") == b"OK"
     assert cluster.client(target).execute_command("CLUSTER COUNTKEYSINSLOT", slot) == 1
@@ -303,7 +303,7 @@ async def test_queues_are_found_on_every_master(app: Corral, cluster: ClusterSer
 async def test_a_queue_without_a_tag_gets_one_around_its_name(app: Corral, cluster: ClusterServer) -> None:
     @app.job("echo", queue="mail")
     async def echo(job: Job) -> str:
-        return "heard"
+        return "echoed"
 
     assert echo.queue.name == app.queue("{mail}").name == "{mail}"
     async with working(app, queues=["mail"]):

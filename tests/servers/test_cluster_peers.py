@@ -64,10 +64,10 @@ async def test_every_node_is_spoken_to_by_tls_where_the_address_says_so(tmp_path
             for name in names:
                 await app.queue(name).add("work", {})
             assert len(await app.queues()) == 12
-        stranger = Store(cluster.url.partition("&")[0])
+        unauthenticated = Store(cluster.url.partition("&")[0])
         with pytest.raises(RedisConnectionError, match=r"rediss\+cluster://"):
-            await stranger.check_connection()
-        await stranger.close()
+            await unauthenticated.check_connection()
+        await unauthenticated.close()
 
 
 async def test_the_drop_in_takes_a_client_of_a_cluster(cluster: ClusterServer) -> None:

@@ -40,7 +40,7 @@ def folder() -> Iterator[Path]:
     yield folder / "server"
 
     def is_removed() -> bool:
-        # a keeper whose owner was killed may be tidying up there still
+        # the supervisor of a killed owner may still be cleaning up
         shutil.rmtree(folder, ignore_errors=True)
         return not folder.exists()
 
@@ -48,7 +48,7 @@ def folder() -> Iterator[Path]:
 
 
 class Owner:
-    """Another process that owns the server of a folder until told to go."""
+    """Another process that owns the server of a folder until stopped."""
 
     def __init__(self, folder: Path) -> None:
         self.process = subprocess.Popen(
@@ -87,7 +87,7 @@ def is_running(process: int) -> bool:
     return state not in "ZX"
 
 
-def keeper_of(folder: Path) -> int:
+def supervisor_of(folder: Path) -> int:
     return int(json.loads((folder / SOCKETS).read_text())["pid"])
 
 
@@ -123,11 +123,11 @@ def test_the_sockets_go_with_the_server(folder: Path) -> None:
 def test_the_server_goes_when_its_owner_is_killed(folder: Path) -> None:
     owner = Owner(folder)
     url = owner.url()
-    process, keeper = process_of(url), keeper_of(folder)
+    process, supervisor = process_of(url), supervisor_of(folder)
     with client(url) as connection:
         connection.set("kept", "yes")
     owner.kill()
-    assert eventually(lambda: not is_running(process) and not is_running(keeper))
+    assert eventually(lambda: not is_running(process) and not is_running(supervisor))
     with EmbeddedServer(folder) as server, client(server.url) as connection:
         assert connection.get("kept") == "yes"
 
@@ -152,11 +152,11 @@ def test_the_second_owner_keeps_the_server_when_the_first_is_killed(folder: Path
     process = process_of(first.url())
     with EmbeddedServer(folder) as server:
         first.kill()
-        keeper = keeper_of(folder)
-        # the keeper has seen the first one go once it serves the next
+        supervisor = supervisor_of(folder)
+        # the supervisor has seen the first one go once it serves the next
         with EmbeddedServer(folder):
             assert process_of(server.url) == process
-        assert is_running(keeper)
+        assert is_running(supervisor)
     assert eventually(lambda: not is_running(process))
 
 
@@ -201,7 +201,7 @@ def test_a_killed_keeper_leaves_no_server_and_the_next_owner_starts_anew(folder:
     process = process_of(first.url)
     with client(first.url) as connection:
         connection.set("kept", "yes")
-    os.kill(keeper_of(folder), signal.SIGKILL)
+    os.kill(supervisor_of(folder), signal.SIGKILL)
     assert eventually(lambda: not is_running(process))
     assert eventually(lambda: not first.is_up)
     with EmbeddedServer(folder) as server, client(server.url) as connection:
@@ -213,7 +213,7 @@ def test_a_killed_keeper_leaves_no_server_and_the_next_owner_starts_anew(folder:
 def test_an_owner_whose_keeper_was_killed_can_start_again(folder: Path) -> None:
     with EmbeddedServer(folder) as server:
         process = process_of(server.url)
-        os.kill(keeper_of(folder), signal.SIGKILL)
+        os.kill(supervisor_of(folder), signal.SIGKILL)
         assert eventually(lambda: not server.is_up)
         server.start()
         assert server.is_up
@@ -221,7 +221,7 @@ def test_an_owner_whose_keeper_was_killed_can_start_again(folder: Path) -> None:
 
 
 def test_an_orphaned_server_is_sent_away_before_another_starts(folder: Path) -> None:
-    # as a killed keeper leaves it where the kernel does not end a server with its keeper
+    # as a killed supervisor leaves it where the kernel does not end a server with its supervisor
     folder.mkdir()
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -260,7 +260,7 @@ def test_a_killed_server_is_started_again_for_its_owners(folder: Path) -> None:
 def test_a_terminated_keeper_ends_its_server_in_good_order(folder: Path) -> None:
     with EmbeddedServer(folder) as server:
         process = process_of(server.url)
-        os.kill(keeper_of(folder), signal.SIGTERM)
+        os.kill(supervisor_of(folder), signal.SIGTERM)
         assert eventually(lambda: not is_running(process))
         assert eventually(lambda: not (folder / SOCKETS).exists())
 
@@ -330,7 +330,7 @@ def test_a_forked_child_holds_the_server_as_long_as_it_lives(folder: Path) -> No
     words = subprocess.check_output([sys.executable, "-c", script, str(folder)], text=True).split()
     url, child = words[0], int(words[1])
     process = process_of(url)
-    # a second owner's coming and going shows that the keeper has seen the parent end
+    # a second owner's coming and going shows that the supervisor has seen the parent end
     EmbeddedServer(folder).start().close()
     assert process_of(url) == process
     os.kill(child, signal.SIGKILL)
@@ -407,10 +407,10 @@ def test_a_start_that_hangs_elsewhere_is_not_waited_for_forever(folder: Path) ->
 
 def test_a_keeper_that_hangs_is_named(folder: Path) -> None:
     with EmbeddedServer(folder):
-        keeper = keeper_of(folder)
-        os.kill(keeper, signal.SIGSTOP)
+        supervisor = supervisor_of(folder)
+        os.kill(supervisor, signal.SIGSTOP)
         try:
             with pytest.raises(EmbeddedServerError, match="does not answer"):
                 EmbeddedServer(folder, timeout=0.2).start()
         finally:
-            os.kill(keeper, signal.SIGCONT)
+            os.kill(supervisor, signal.SIGCONT)

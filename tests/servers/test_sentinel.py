@@ -95,8 +95,8 @@ async def all_ended(app: Corral) -> bool:
 
 
 async def test_the_drop_in_takes_a_client_that_asks_sentinels(quiet_service: SentinelServer) -> None:
-    asked = Sentinel([("127.0.0.1", sentinel.port) for sentinel in quiet_service.sentinels])
-    client = asked.master_for(SERVICE, decode_responses=True)
+    sentinel = Sentinel([("127.0.0.1", sentinel.port) for sentinel in quiet_service.sentinels])
+    client = sentinel.master_for(SERVICE, decode_responses=True)
     for given in (client, quiet_service.url):
         queue = DropInQueue("mail", {"connection": given})
         job = await queue.add("send", {"to": "a@b.c"})
@@ -124,7 +124,7 @@ async def test_a_worker_that_waits_is_woken_at_the_new_master_when_the_old_one_s
 
     @app.job("echo")
     async def echo(job: Job) -> str:
-        return "heard"
+        return "echoed"
 
     async with app, working(app, concurrency=2, reconnect=Reconnect(most_ms=500)):
         await ended(echo.queue, (await echo.add()).id)
@@ -132,7 +132,7 @@ async def test_a_worker_that_waits_is_woken_at_the_new_master_when_the_old_one_s
         await asyncio.to_thread(service.fail_over)
         assert await becomes_true(lambda: steps_down(service.data[0]), 30)
         job = await added_at_the_new_master(echo)
-        assert (await ended(echo.queue, job.id)).result == "heard"
+        assert (await ended(echo.queue, job.id)).result == "echoed"
 
 
 async def added_at_the_new_master(kind: JobType) -> Job:
@@ -159,10 +159,10 @@ async def test_any_sentinel_that_answers_will_do_and_unknown_services_are_named(
     await store.check_connection()
     assert await store.call("SET", "a", "b") == b"OK"
     await store.close()
-    stranger = Store(url.replace(f"/{SERVICE}", "/warehouse"))
+    unauthenticated = Store(url.replace(f"/{SERVICE}", "/warehouse"))
     with pytest.raises(RedisResponseError, match="the sentinels know no service 'warehouse'"):
-        await stranger.check_connection()
-    await stranger.close()
+        await unauthenticated.check_connection()
+    await unauthenticated.close()
     nobody = Store(f"redis+sentinel://127.0.0.1:{free_port()}/{SERVICE}")
     with pytest.raises(RedisConnectionError, match="no sentinel answers"):
         await nobody.check_connection()
@@ -213,10 +213,10 @@ async def test_sentinels_with_a_login_of_their_own_are_given_it(quiet_service: S
     assert "quiet" not in friend.address
     await friend.check_connection()
     await friend.close()
-    stranger = Store(f"{quiet_service.url}?sentinel_username=watcher&sentinel_password=loud")
+    unauthenticated = Store(f"{quiet_service.url}?sentinel_username=watcher&sentinel_password=loud")
     with pytest.raises(RedisResponseError, match="WRONGPASS"):
-        await stranger.check_connection()
-    await stranger.close()
+        await unauthenticated.check_connection()
+    await unauthenticated.close()
 
 
 @pytest.mark.parametrize(
@@ -254,14 +254,14 @@ async def test_sentinels_and_their_master_are_spoken_to_by_tls_where_the_address
 
         @app.job("echo")
         async def echo(job: Job) -> str:
-            return "heard"
+            return "echoed"
 
         async with app, working(app, concurrency=2, reconnect=Reconnect(most_ms=500)):
-            assert (await ended(echo.queue, (await echo.add()).id)).result == "heard"
+            assert (await ended(echo.queue, (await echo.add()).id)).result == "echoed"
             assert await becomes_true(service.is_replicated)
             before = await asyncio.to_thread(service.kill_master)
             job = await added_at_the_new_master(echo)
-            assert (await ended(echo.queue, job.id)).result == "heard"
+            assert (await ended(echo.queue, job.id)).result == "echoed"
             assert await asyncio.to_thread(service.master) is not before
         plain = Store(service.url.replace("rediss+", "redis+").partition("?")[0])
         with pytest.raises(RedisConnectionError, match="no sentinel answers"):

@@ -96,7 +96,7 @@ async def unblocked_by_a_failover(store: Store) -> None:
 
 async def busy(store: Store) -> None:
     await store.call("CONFIG", "SET", "busy-reply-threshold", "10")
-    other = Store(store.url)  # what is behind the endless script on its own connection is not heard
+    other = Store(store.url)  # calls behind the endless script on its own connection get no reply
     running = asyncio.create_task(other.run(ENDLESS, [], []))
     found: list[RedisError] = []
 
@@ -130,7 +130,7 @@ async def wrong_type(store: Store) -> None:
 
 
 async def broken_script(store: Store) -> None:
-    # a fault is told by where its word stands: data of a job that end up in an error cannot feign one
+    # an error is recognised by its first word: job data inside an error message cannot imitate one
     feigned = Script("feigned", "error({err = 'MINE ' .. ARGV[1]})")
     with pytest.raises(RedisResponseError, match="MINE"):
         await store.run(feigned, [], ["x: OOM y -READONLY z: LOADING "])

@@ -236,9 +236,9 @@ async def test_a_connection_check_names_a_missing_socket(tmp_path: Path) -> None
 
 async def test_a_wrong_password_is_refused_not_awaited(server: Server, store: Store) -> None:
     await store.call("ACL", "SETUSER", "me", "on", ">right")
-    stranger = Store(f"redis://me:wrong@127.0.0.1:{server.port}")
+    intruder = Store(f"redis://me:wrong@127.0.0.1:{server.port}")
     with pytest.raises(RedisResponseError, match=r"redis://me:\*\*\*@127") as caught:
-        await stranger.check_connection()
+        await intruder.check_connection()
     assert "wrong@" not in str(caught.value)
-    await stranger.close()
+    await intruder.close()
     await store.call("ACL", "DELUSER", "me")

@@ -47,7 +47,7 @@ class Machine(RuleBasedStateMachine):
         self.waiting: list[str] = []
         self.dead: list[str] = []
         self.late: list[tuple[str, Claim]] = []
-        """Claims that are nobody's any more: whatever is said under them must be refused."""
+        """Claims that are lost: every settlement of them must be refused."""
         self.claimed_this_minute = dict.fromkeys(LIMITS, 0)
         self.is_paused = False
         self.made = 0
@@ -224,7 +224,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.active())
     @rule(worker=st.sampled_from(WORKERS), recoverer=st.sampled_from(WORKERS))
     def kill(self, worker: str, recoverer: str) -> None:
-        """A worker is not heard of for 30 s, and someone looks after it."""
+        """A worker sends no heartbeat for 30 s, and another recovers its jobs."""
         held = sorted((job for job in self.active() if job.worker == worker), key=lambda job: job.id)
         self.client.delete(
             f"bridge:workers:heartbeat:{worker}", *[f"bridge:jobs:lock:{job.id}" for job in held]

@@ -39,7 +39,7 @@ class Chromium:
         os.close(there)
         os.close(back)
         self._number, self._rest, self._session = 0, b"", ""
-        self.told: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         """Exceptions of the page, and what the browser says it blocked."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -70,7 +70,7 @@ class Chromium:
             # an answer that says no is one; what was blocked or went wrong inside the page is another
             source = answer.get("params", {}).get("entry", {}).get("source", "network")
             if answer.get("method") == "Runtime.exceptionThrown" or source != "network":
-                self.told.append(answer["params"])
+                self.messages.append(answer["params"])
 
     def _next(self) -> Any:
         while b"\0" not in self._rest:

@@ -49,7 +49,7 @@ class ClusterServer:
             client.flushall()
 
     def owner(self, key: str) -> int:
-        """Which node serves the key, by its own account."""
+        """Return the node that serves the key, as the node itself says."""
         slot = slot_of(key)
         for index, client in enumerate(self._clients):
             for start, end, master, *_ in client.execute_command("CLUSTER SLOTS"):
@@ -58,7 +58,7 @@ class ClusterServer:
         raise AssertionError(f"no node serves slot {slot} of {key!r}")
 
     def begin_move(self, key: str, target: int) -> tuple[int, int]:
-        """Both nodes are told that the key's slot is on its way; (slot, where it is)."""
+        """Mark the key's slot as migrating on both nodes; return the slot and its present node."""
         slot, source = slot_of(key), self.owner(key)
         assert source != target
         self._clients[target].execute_command("CLUSTER SETSLOT", slot, "IMPORTING", self._ids[source])
@@ -66,25 +66,25 @@ class ClusterServer:
         return slot, source
 
     def carry_some(self, slot: int, source: int, target: int, count: int = MOVED_AT_ONCE) -> int:
-        """How many keys went over in this step; none: all have."""
+        """Migrate some keys; return how many (0: all have moved)."""
         keys = self._clients[source].execute_command("CLUSTER GETKEYSINSLOT", slot, count)
         if keys:
             self.carry(keys, source, target)
         return len(keys)
 
     def carry(self, keys: Sequence[str | bytes], source: int, target: int) -> None:
-        """These keys go over."""
+        """Migrate these keys."""
         there = ("127.0.0.1", self.nodes[target].port)
         self._clients[source].execute_command("MIGRATE", *there, "", 0, 5000, "KEYS", *keys)
 
     def end_move(self, slot: int, target: int) -> None:
-        """All nodes are told where the slot is now; the new owner first."""
+        """Assign the slot to its new node on all nodes, the new owner first."""
         order = [target, *(index for index in range(len(self.nodes)) if index != target)]
         for index in order:
             self._clients[index].execute_command("CLUSTER SETSLOT", slot, "NODE", self._ids[target])
 
     def move_at_once(self, key: str, target: int) -> None:
-        """The server's own way to move a slot whole (Valkey 9)."""
+        """Move the whole slot by the server's own command (Valkey 9)."""
         source = self.owner(key)
         slot = slot_of(key)
         self._clients[source].execute_command(
@@ -94,7 +94,7 @@ class ClusterServer:
 
     @contextmanager
     def replica_of(self, index: int) -> Iterator[Server]:
-        """A node that follows one of the masters, and takes over from it."""
+        """A replica of one of the masters, which takes over from it."""
         replica = _start_node("--repl-diskless-sync-delay", "0")
         try:
             with replica.connect() as client:
@@ -107,7 +107,7 @@ class ClusterServer:
             replica.stop()
 
     def has_all(self, replica: Server, index: int) -> bool:
-        """Has the replica read all that its master was given?"""
+        """Whether the replica has read everything its master has written."""
         with replica.connect() as client:
             read = client.info("replication")["slave_repl_offset"]
         return bool(read == self._clients[index].info("replication")["master_repl_offset"])
@@ -122,7 +122,7 @@ class ClusterServer:
 def cluster_of(
     count: int = 3, binary: str | None = None, *options: str, certificates: Path | None = None
 ) -> Iterator[ClusterServer]:
-    """Masters that know each other and agree on who serves what; with certificates, they speak TLS."""
+    """Masters that agree on who serves which slots; with certificates, they use TLS."""
     nodes: list[Server] = []
     ports: list[int] = []
     try:

@@ -5,7 +5,7 @@ lock values are mapped by first appearance; `opts` and `data` are compared as JS
 stream ids are stripped and the order of events kept; a time to live must be there or not on both sides, and
 about the same. Only `meta.version` may differ.
 
-Both sides are usually told the time, and times are then literal. Where each reads its own clock, `during`
+Both sides usually have the same set clock; times are literal then. Where each reads its own clock, `during`
 says between which moments: times must lie there and keep their order, and are masked then.
 """
 

@@ -44,7 +44,7 @@ class FaultHarness:
         self.runs: Counter[int] = Counter()
         """How often a handler in this process has begun the job of that number."""
         self.events: list[WorkerEvent] = []
-        """What the workers of this process told."""
+        """The events of the workers in this process."""
         with server.connect() as client:
             job_records.keep_every_event(client, protocol)
 

@@ -1,4 +1,4 @@
-"""A producer, a worker and a scheduler that know the BridgeMQ document and nothing of Corral.
+"""A producer, a worker and a scheduler written from the BridgeMQ document, without Corral.
 
 They use plain commands and the four scripts, loaded once from the shipped files and called by EVALSHA.
 """
@@ -98,7 +98,7 @@ class ForeignWorker(ForeignClient):
     """Registers, beats, claims by claim_job, writes the result, releases by release_lock."""
 
     def __init__(
-        self, client: redis.Redis, server_id: str = "stranger", *, stack: str = "node",
+        self, client: redis.Redis, server_id: str = "foreign", *, stack: str = "node",
         region: str = "us-east", capabilities: tuple[str, ...] = (), namespace: str = "bridge",
     ) -> None:  # fmt: skip
         super().__init__(client, namespace)
@@ -118,7 +118,7 @@ class ForeignWorker(ForeignClient):
         self.client.set(self.key("workers", "heartbeat", self.id), now_ms(), ex=30)
 
     def claim(self, lock_s: int = 30, *more: int) -> dict[str, Any] | None:
-        """The job's JSON, read; None where nothing fits."""
+        """Claim a job; None where none matches."""
         raw = self.script(
             "claim_job",
             [self.key("jobs", "waiting"), self.key("jobs", "active"), self.key("queues", "paused")],
@@ -131,11 +131,11 @@ class ForeignWorker(ForeignClient):
         return None if raw is None else json.loads(raw)
 
     def progress(self, job_id: str, percent: int, message: str) -> None:
-        told = {"percent": percent, "message": message, "updatedAt": now_ms()}
-        self.client.set(self.key("jobs", "progress", job_id), json.dumps(told))
+        progress = {"percent": percent, "message": message, "updatedAt": now_ms()}
+        self.client.set(self.key("jobs", "progress", job_id), json.dumps(progress))
 
     def complete(self, job: dict[str, Any], data: Any) -> int:
-        """Did release_lock release it?"""
+        """Write the result and release the lock; return what release_lock returns."""
         result = {"success": True, "data": data, "completedAt": now_ms(), "processingTime": 1}
         self.client.set(self.key("jobs", "result", job["id"]), json.dumps(result), ex=DAY_S)
         self.client.set(self.key("jobs", "status", job["id"]), "completed")
@@ -185,7 +185,7 @@ class ForeignScheduler(ForeignClient):
     """Leader election by SET NX EX; process_delayed and process_cron; when next is for the client to find."""
 
     def __init__(
-        self, client: redis.Redis, scheduler_id: str = "stranger-scheduler", namespace: str = "bridge"
+        self, client: redis.Redis, scheduler_id: str = "foreign-scheduler", namespace: str = "bridge"
     ) -> None:
         super().__init__(client, namespace)
         self.id = scheduler_id

@@ -33,7 +33,7 @@ class Gateway:
         self.client = httpx2.Client(base_url=self.url, timeout=10)
 
     def submit(self, payload: Any = None, **more: Any) -> str:
-        """The id of a job that was asked for."""
+        """Submit a job by HTTP; return its id."""
         headers = more.pop("headers", None)
         document = {"task": "embed", "payload": {} if payload is None else payload, **more}
         answer = self.client.post("/v1/jobs", json=document, headers=headers)

@@ -17,7 +17,7 @@ ANSWER_S = 30.0
 
 
 class NodeError(Exception):
-    """What BullMQ threw: its message, and its code where it has one."""
+    """An error thrown by BullMQ: its message, and its code if it has one."""
 
     def __init__(self, name: str, message: str, code: Any = None) -> None:
         self.name = name
@@ -48,7 +48,7 @@ def node_modules() -> Path:
 
 
 def why_no_node() -> str | None:
-    """Why the real peer cannot be asked here; None where it can."""
+    """Why the real peer cannot be used here; None where it can."""
     if node_binary() is None:
         return "Node is not installed"
     if not (node_modules() / "bullmq" / "package.json").exists():
@@ -80,16 +80,16 @@ class Node:
         self._reader.start()
 
     async def __call__(self, op: str, **args: Any) -> Any:
-        """What the operation gave; `NodeError` where it threw."""
+        """Return the operation's result; raise `NodeError` where it threw."""
         future = self._send(op, args)
         return await asyncio.wait_for(asyncio.wrap_future(future), ANSWER_S)
 
     def call(self, op: str, **args: Any) -> Any:
-        """The same, from code without an event loop."""
+        """The same call from code without an event loop."""
         return self._send(op, args).result(ANSWER_S)
 
     def kill(self) -> None:
-        """End the process as SIGKILL does, leaving behind whatever it held."""
+        """Kill the process: its jobs and locks stay behind."""
         self._process.kill()
         self._process.wait()
         self._reader.join()

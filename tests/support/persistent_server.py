@@ -1,4 +1,4 @@
-"""A server that keeps its data on disk, and can crash, begin again, freeze and thaw."""
+"""A server that keeps its data on disk, and can crash, restart, freeze and thaw."""
 
 import signal
 from pathlib import Path
@@ -9,13 +9,13 @@ from tests.support.servers import Server, free_port, start_valkey
 
 
 class PersistentServer:
-    """Append-only, every answer on disk before it is given; one address through all its lives."""
+    """Append-only, every write on disk before its reply; the same address after each restart."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}"
         self._folder = folder
-        self._life: Server = self._start()
+        self._server: Server = self._start()
 
     def _start(self) -> Server:
         return start_valkey(
@@ -23,26 +23,26 @@ class PersistentServer:
         )
 
     def connect(self) -> redis.Redis:
-        return self._life.connect()
+        return self._server.connect()
 
     def crash(self) -> None:
         """SIGKILL."""
-        self._life.stop()
+        self._server.stop()
 
     def shut_down(self) -> None:
-        """SIGTERM: it says good-bye to its disk, and to nobody else."""
-        self._life.process.terminate()
-        self._life.process.wait()
-        self._life.stop()
+        """SIGTERM: the data is saved, and clients are disconnected."""
+        self._server.process.terminate()
+        self._server.process.wait()
+        self._server.stop()
 
-    def begin_again(self) -> None:
-        self._life = self._start()
+    def restart(self) -> None:
+        self._server = self._start()
 
     def freeze(self) -> None:
-        self._life.process.send_signal(signal.SIGSTOP)
+        self._server.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        self._life.process.send_signal(signal.SIGCONT)
+        self._server.process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        self._life.stop()
+        self._server.stop()

@@ -27,24 +27,24 @@ class SentinelServer:
     data: list[Server]
     sentinels: list[Server]
     certificates: Path | None = None
-    connections: dict[int, int] = field(default_factory=dict)
-    """A server's port for looking behind it -> the one that others dial, which speaks TLS where they do."""
+    client_ports: dict[int, int] = field(default_factory=dict)
+    """A server's plain port, for tests -> the port for clients, which uses TLS where they do."""
 
     @property
     def url(self) -> str:
-        hosts = ",".join(f"127.0.0.1:{self.door(sentinel)}" for sentinel in self.sentinels)
+        hosts = ",".join(f"127.0.0.1:{self.client_port(sentinel)}" for sentinel in self.sentinels)
         if self.certificates is not None:
             return f"rediss+sentinel://{hosts}/{SERVICE}{client_query(self.certificates)}"
         return f"redis+sentinel://{hosts}/{SERVICE}"
 
-    def door(self, server: Server) -> int:
-        """The port that others dial."""
-        return self.connections[server.port]
+    def client_port(self, server: Server) -> int:
+        """The port for clients, which uses TLS where they do."""
+        return self.client_ports[server.port]
 
     def master(self) -> Server:
         """The server that the sentinels name now."""
         port = int(self._ask()[1])
-        return next(server for server in self.data if self.door(server) == port)
+        return next(server for server in self.data if self.client_port(server) == port)
 
     def _ask(self) -> list[bytes]:
         for sentinel in self.sentinels:
@@ -54,7 +54,7 @@ class SentinelServer:
         raise AssertionError("no sentinel answers")
 
     def is_replicated(self) -> bool:
-        """Has every replica of the master read all that was written?"""
+        """Whether every replica has read everything that was written."""
         with self.master().connect() as client:
             info = client.info("replication")
         replicas = [info[name] for name in info if name.startswith("slave") and name[5:].isdigit()]
@@ -72,14 +72,14 @@ class SentinelServer:
             assert eventually(lambda: client.info("replication")["slave_repl_offset"] >= offset, 30)
 
     def kill_master(self) -> Server:
-        """The master ends without a word; the server that it was."""
+        """Kill the master; return its server."""
         master = self.master()
         os.kill(master.process.pid, signal.SIGKILL)
         master.process.wait()
         return master
 
     def fail_over(self) -> None:
-        """The sentinels are asked to make the replica the master."""
+        """Make the sentinels promote the replica."""
         before = self.master()
         with self.sentinels[0].connect() as client:
             client.execute_command("SENTINEL FAILOVER", SERVICE)
@@ -100,17 +100,19 @@ def sentinels_of(binary: str | None = None, *, certificates: Path | None = None)
     server = SentinelServer([], [], certificates)
     try:
         for is_replica in (False, True):
-            following = ("--replicaof", f"127.0.0.1 {server.door(server.data[0])}") if is_replica else ()
+            following = (
+                ("--replicaof", f"127.0.0.1 {server.client_port(server.data[0])}") if is_replica else ()
+            )
             settings = _secure(certificates)
             words = [word for name, value in settings.items() for word in (f"--{name}", value)]
             started = start_valkey("--repl-diskless-sync-delay", "0", *words, *following, binary=binary)
             server.data.append(started)
-            server.connections[started.port] = int(settings.get("tls-port", started.port))
+            server.client_ports[started.port] = int(settings.get("tls-port", started.port))
         for _ in range(3):
             settings = _secure(certificates)
-            started = _start_sentinel(binary or valkey_binary(), server.door(server.data[0]), settings)
+            started = _start_sentinel(binary or valkey_binary(), server.client_port(server.data[0]), settings)
             server.sentinels.append(started)
-            server.connections[started.port] = int(settings.get("tls-port", started.port))
+            server.client_ports[started.port] = int(settings.get("tls-port", started.port))
         assert eventually(server.is_replicated, 30), "the replica did not come up"
         assert eventually(lambda: all(map(_knows_all, server.sentinels)), 30), "the sentinels did not meet"
         yield server
@@ -119,7 +121,7 @@ def sentinels_of(binary: str | None = None, *, certificates: Path | None = None)
 
 
 def _secure(certificates: Path | None) -> dict[str, str]:
-    """What a server is told so that others, and it to others, speak TLS; the plain port is for looking."""
+    """Settings of a server that uses TLS in both directions; its plain port is for tests."""
     if certificates is None:
         return {}
     return {**server_settings(certificates, free_port()), "tls-replication": "yes"}

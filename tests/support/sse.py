@@ -164,9 +164,9 @@ class Tail:
         return self._last_id
 
     def kill(self) -> None:
-        """Go without a word: the server's next bytes are answered by a reset."""
+        """Reset the connection, as a crashed client does."""
         with suppress(OSError):
-            # a zero linger sends a reset instead of a good-bye
+            # a zero linger sends a reset instead of a FIN
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         self.socket.close()
 

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 
 def server_settings(folder: Path, port: int) -> dict[str, str]:
-    """What a server is told: its TLS port, its certificate, and that callers must show theirs."""
+    """Settings of a server: its TLS port, its certificate, and that clients must present theirs."""
     return {
         "tls-port": str(port),
         "tls-ca-cert-file": str(folder / "authority.pem"),
@@ -17,7 +17,7 @@ def server_settings(folder: Path, port: int) -> dict[str, str]:
 
 
 def client_query(folder: Path) -> str:
-    """The end of a client's URL: whom to trust, and how to prove who it is."""
+    """The query of a client's URL: the authority it trusts, and its own certificate."""
     names = {"ssl_ca_certs": "authority.pem", "ssl_certfile": "client.pem", "ssl_keyfile": "client.key"}
     return "?" + urlencode({option: str(folder / name) for option, name in names.items()})
 

@@ -88,7 +88,7 @@ def test_a_day_that_exists_only_by_its_weekday_still_fires():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "has 0 fields; use five"),
         ("* * * *", "has 4 fields; use five"),
@@ -116,10 +116,10 @@ def test_a_day_that_exists_only_by_its_weekday_still_fires():
         ("@", "is not known; use @yearly"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_the_way_out(text: str, told: str):
+def test_what_cannot_be_read_is_refused_with_the_way_out(text: str, message: str):
     with pytest.raises(InvalidOptions) as refused:
         Cron.parse(text)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("text", [None, 5, ["* * * * *"], b"* * * * *"])
@@ -129,7 +129,7 @@ def test_a_cron_that_is_no_text_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("zone", "told"),
+    ("zone", "message"),
     [
         ("Europe/Berln", "did you mean 'Europe/Berlin'?"),
         ("Mars/Olympus_Mons", "time zone 'Mars/Olympus_Mons' is not known"),
@@ -140,10 +140,10 @@ def test_a_cron_that_is_no_text_is_refused(text):
         (2, "time zone is 2"),
     ],
 )
-def test_a_zone_that_is_not_known_is_refused(zone, told: str):
+def test_a_zone_that_is_not_known_is_refused(zone, message: str):
     with pytest.raises(InvalidOptions) as refused:
         check_zone(zone)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_every_name_reads_as_its_fields():

@@ -310,10 +310,10 @@ async def test_a_handler_within_its_time_is_left_alone(bench):
 
 
 async def test_a_thread_that_takes_too_long_is_told_its_result_dropped_and_its_slot_kept(bench):
-    release, told = threading.Event(), []
+    release, cancelled = threading.Event(), []
 
     def fn(job):
-        told.append(job.wait_cancelled(5))
+        cancelled.append(job.wait_cancelled(5))
         release.wait(5)
         return "too late"
 
@@ -323,7 +323,7 @@ async def test_a_thread_that_takes_too_long_is_told_its_result_dropped_and_its_s
     assert bench.executor.overdue == 1
     release.set()
     assert await becomes_true(lambda: bench.freed)
-    assert (bench.executor.overdue, len(bench.ended), told) == (0, 1, [True])
+    assert (bench.executor.overdue, len(bench.ended), cancelled) == (0, 1, [True])
 
 
 async def test_a_timeout_can_be_told_from_other_errors():
@@ -371,8 +371,8 @@ async def test_a_failure_is_logged_without_the_jobs_data_unless_asked_for():
     async def fn(job):
         raise ValueError("bad")
 
-    for asked, expected in [(False, False), (True, True)]:
-        bench = Bench(logs_payloads=asked)
+    for logs_payloads, expected in [(False, False), (True, True)]:
+        bench = Bench(logs_payloads=logs_payloads)
         with capture_logs() as logs:
             await bench.outcome(fn, data="secret")
         [line] = logs

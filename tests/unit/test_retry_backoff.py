@@ -69,40 +69,40 @@ def test_jitter_reaches_both_ends() -> None:
     assert all(0 <= delay <= 4000 for delay in drawn)
 
 
-def ask(backoff: Backoff | None, rule: Any = None, cap: int | None = BACKOFF_CAP_MS) -> int:
+def delay_of(backoff: Backoff | None, rule: Any = None, cap: int | None = BACKOFF_CAP_MS) -> int:
     job = Job(name="n", data={}, queue="q", options=JobOptions(backoff=backoff))
     return delay_before(job, 2, ValueError("why"), rule, cap, lambda: 1.0)
 
 
 def test_a_job_without_backoff_runs_again_at_once() -> None:
-    assert ask(None) == 0
+    assert delay_of(None) == 0
 
 
 def test_a_job_with_backoff_waits_by_it_and_not_by_the_rule() -> None:
-    assert ask(EXPONENTIAL, rule=lambda *_: 5) == 2000
+    assert delay_of(EXPONENTIAL, rule=lambda *_: 5) == 2000
 
 
 def test_a_rule_of_ones_own_is_asked_with_all_that_is_known() -> None:
-    heard: list[Any] = []
+    arguments: list[Any] = []
 
     def rule(attempts: int, kind: str, error: BaseException, job: Job) -> int:
-        heard.extend([attempts, kind, str(error), job.name])
+        arguments.extend([attempts, kind, str(error), job.name])
         return 1234
 
-    assert ask(Backoff("custom"), rule) == 1234
-    assert heard == [2, "custom", "why", "n"]
+    assert delay_of(Backoff("custom"), rule) == 1234
+    assert arguments == [2, "custom", "why", "n"]
 
 
 def test_a_rule_may_say_no_more() -> None:
-    assert ask(Backoff("custom"), lambda *_: -1) == -1
+    assert delay_of(Backoff("custom"), lambda *_: -1) == -1
 
 
 def test_a_rule_is_capped_where_a_cap_is_set() -> None:
-    assert ask(Backoff("custom"), lambda *_: 10**9) == BACKOFF_CAP_MS
-    assert ask(Backoff("custom"), lambda *_: 10**9, cap=None) == 10**9
-    assert ask(Backoff("custom"), lambda *_: 10**30, cap=None) == LONGEST_DELAY_MS
+    assert delay_of(Backoff("custom"), lambda *_: 10**9) == BACKOFF_CAP_MS
+    assert delay_of(Backoff("custom"), lambda *_: 10**9, cap=None) == 10**9
+    assert delay_of(Backoff("custom"), lambda *_: 10**30, cap=None) == LONGEST_DELAY_MS
 
 
 def test_a_kind_nobody_has_a_rule_for_is_an_error() -> None:
     with pytest.raises(LookupError, match="'custom' needs a rule, and this worker has none"):
-        ask(Backoff("custom"))
+        delay_of(Backoff("custom"))

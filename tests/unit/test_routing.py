@@ -55,7 +55,7 @@ def test_a_server_decides_alone(target: Target, worker: Identity):
 
 
 @given(targets, workers)
-def test_whoever_fits_all_criteria_fits_any_of_them(target: Target, worker: Identity):
+def test_a_worker_that_fits_all_criteria_fits_any_of_them(target: Target, worker: Identity):
     strict, lax = replace(target, server="", mode="all"), replace(target, server="", mode="any")
     assert not fits(worker, strict) or fits(worker, lax)
 
@@ -87,7 +87,7 @@ def test_a_target_comes_back_from_the_wire_as_it_went(target: Target):
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "message"),
     [
         ({"mode": "some"}, "target mode is 'some'; use 'all' or 'any'"),
         ({"capability": ["gpu"]}, "target has 'capability'; use 'server', 'stack', 'capabilities', 'region'"),
@@ -97,10 +97,10 @@ def test_a_target_comes_back_from_the_wire_as_it_went(target: Target):
         ({"server": "w1", "region": ["eu"]}, "a server decides alone: leave the rest out"),
     ],
 )
-def test_a_target_that_makes_no_sense_is_refused_with_the_way_out(target, told):
+def test_a_target_that_makes_no_sense_is_refused_with_the_way_out(target, message):
     with pytest.raises(InvalidOptions) as refused:
         check_target(target)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_target_can_be_given_as_such():
@@ -110,7 +110,7 @@ def test_a_target_can_be_given_as_such():
 
 
 @pytest.mark.parametrize(
-    ("server", "parts", "told"),
+    ("server", "parts", "message"),
     [
         ("", {}, "server id is ''"),
         (7, {}, "server id is 7"),
@@ -118,7 +118,7 @@ def test_a_target_can_be_given_as_such():
         ("w1", {"region": [None]}, "worker region is [None]; use a list of texts"),
     ],
 )
-def test_an_identity_that_makes_no_sense_is_refused(server, parts, told):
+def test_an_identity_that_makes_no_sense_is_refused(server, parts, message):
     with pytest.raises(InvalidOptions) as refused:
         check_identity(server, **parts)
-    assert told in str(refused.value)
+    assert message in str(refused.value)

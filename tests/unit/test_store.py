@@ -64,17 +64,15 @@ def test_passwords_are_never_shown(address: str, shown: str) -> None:
     ("attempt", "seconds"),
     [(1, 0.1), (2, 0.2), (3, 0.4), (4, 0.8), (5, 1.6), (9, 25.6), (10, 30.0), (11, 30.0), (10_000, 30.0)],
 )
-def test_dialling_again_waits_twice_as_long_each_time_up_to_half_a_minute(
-    attempt: int, seconds: float
-) -> None:
+def test_reconnecting_waits_twice_as_long_each_time_up_to_half_a_minute(attempt: int, seconds: float) -> None:
     waits = [Reconnect().delay(attempt - 1) for _ in range(500)]
     assert min(waits) >= seconds * 0.8
     assert max(waits) <= seconds * 1.2
-    # ±20 % is used, so that many workers do not dial at one moment
+    # ±20 % is used, so that many workers do not reconnect at the same moment
     assert max(waits) - min(waits) > seconds * 0.3
 
 
-def test_dialling_again_has_no_end_unless_one_is_given() -> None:
+def test_reconnecting_has_no_end_unless_one_is_given() -> None:
     assert Reconnect().max_tries is None
     assert Reconnect(max_tries=3).max_tries == 3
     assert Reconnect(first_ms=10, most_ms=20).delay(50) <= 0.024

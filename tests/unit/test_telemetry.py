@@ -36,8 +36,8 @@ def test_every_metric_is_documented_and_every_documented_metric_exists():
 def test_every_alert_asks_for_metrics_that_exist():
     text = PAGE.read_text()
     rules = text[text.index("```yaml") : text.index("```", text.index("```yaml") + 3)]
-    asked = set(re.findall(r"\b(?:bullmq|corral)_\w+", rules))
-    base = {re.sub(r"_(bucket|sum|count)$", "", name) if "seconds" in name else name for name in asked}
+    used = set(re.findall(r"\b(?:bullmq|corral)_\w+", rules))
+    base = {re.sub(r"_(bucket|sum|count)$", "", name) if "seconds" in name else name for name in used}
     assert len(re.findall(r"- alert: \w+", rules)) >= 6
     assert base <= exported_names(Metrics())
 

@@ -92,7 +92,7 @@ async def test_our_job_is_worked_by_a_stranger(harness: BridgemqHarness, client)
     assert (job["id"], job["type"], job["data"]["big"]) == (job_id, "sms", 130775545883395173)
     active = await harness.inspector.job(job_id)
     assert active is not None
-    assert (active.state, active.worker) == (JobState.ACTIVE, "stranger")
+    assert (active.state, active.worker) == (JobState.ACTIVE, "foreign")
     stranger.progress(job_id, 40, "half")
     active = await harness.inspector.job(job_id)
     assert active is not None
