@@ -14,7 +14,7 @@ from corral.spark.lake.audit.findings import AuditExit, AuditVerdict
 from corral.spark.lake.tables import BRONZE_SCHEMA, Lake
 from corral.spark.options import EventReadOptions, JobReadOptions, WriteOptions, option_names
 from corral.spark.schema import EVENTS, JOBS
-from tests.docs.pages import HOME, Page, Terminal, Typed
+from tests.docs.pages import HOME, Page, PageCommand, Terminal
 from tests.docs.pages import _compare as compare
 
 REFERENCE = (HOME / "docs/reference/spark.md").read_text()
@@ -52,7 +52,7 @@ def test_every_verdict_exit_code_and_option_of_the_lake_is_on_the_page():
 class Patient(Terminal):
     """A shell for commands that start a Spark each."""
 
-    def run(self, typed: Typed) -> None:
+    def run(self, typed: PageCommand) -> None:
         process = self._start(typed.command)
         try:
             out, err = process.communicate(timeout=COMMAND_S)
