@@ -1,4 +1,4 @@
-"""Cron expressions: when one fires next, in its own time zone, across the days when clocks are changed."""
+"""Cron expressions: the next firing in a time zone, across changes of the clock."""
 
 import reprlib
 from calendar import monthrange
@@ -21,19 +21,19 @@ NAMES = {
     "@hourly": "0 * * * *",
 }
 FARTHEST_YEARS = 50
-"""An expression that does not fire for so long never does."""
+"""An expression that does not fire for so long never fires."""
 
 _SECOND = timedelta(seconds=1)
 _DAY_S = 86_400
 
 
 class Cron:
-    """One expression in one zone.
+    """One expression in one time zone.
 
-    The instants at which it fires are a fixed set, whoever asks and when. Where the hours are given, a time
-    that does not exist on the day when clocks go forward fires later by as much as they are moved (02:30
-    becomes 03:30), and a time that exists twice when they go back fires the first time only. An expression
-    for every hour follows the elapsed time instead: nothing is moved, and the repeated hour counts again.
+    The instants at which it fires are a fixed set. Where hours are restricted, a time that does not exist
+    when clocks go forward fires later by the shift (02:30 becomes 03:30), and a time that exists twice when
+    they go back fires the first time only. An expression for every hour follows elapsed time instead:
+    nothing is shifted, and the repeated hour fires again.
 
     >>> cron = Cron.parse("30 2 * * *", "Europe/Berlin")
     >>> cron.next_after(1711836000000)  # the evening before clocks went forward in 2024
@@ -51,7 +51,7 @@ class Cron:
 
     @staticmethod
     def parse(text: Any, zone: Any = "UTC") -> "Cron":
-        """The expression, or `InvalidOptions` saying which part cannot be read."""
+        """Return the expression, or raise `InvalidOptions` naming the part that cannot be read."""
         if not isinstance(text, str):
             raise InvalidOptions(f"cron is {reprlib.repr(text)}; use text such as '*/5 * * * *' or '@daily'")
         return _parse(text, check_zone(zone))
@@ -60,27 +60,24 @@ class Cron:
         return f"Cron({self.text!r}, {self.zone!r})"
 
     def next_after(self, at: int) -> int | None:
-        """The first firing later than `at` (ms since the epoch); None: it never fires again."""
-        found = self._next(at // 1000 + 1)
-        return None if found is None else found * 1000
+        """Return the first firing later than `at` (ms since the epoch); None: it never fires again."""
+        instant = self._next(at // 1000 + 1)
+        return None if instant is None else instant * 1000
 
     def last_until(self, at: int) -> int | None:
-        """The last firing no later than `at`, as far back as a year; None: there was none.
+        """Return the last firing no later than `at`, as far back as a year; None: there was none.
 
-        It looks back farther and farther, so that a rare firing costs little and a frequent one no more.
+        It looks back in doubling steps, so that rare and frequent firings cost about the same.
         """
         span = 60_000
         while span < 2 * 366 * _DAY_S * 1000:
-            found = self.next_after(at - span)
-            if found is not None and found <= at:
-                return self._last_from(found, at)
+            firing = self.next_after(at - span)
+            if firing is not None and firing <= at:
+                while (later := self.next_after(firing)) is not None and later <= at:
+                    firing = later
+                return firing
             span *= 2
         return None
-
-    def _last_from(self, found: int, at: int) -> int:
-        while (later := self.next_after(found)) is not None and later <= at:
-            found = later
-        return found
 
     # -- seconds since the epoch, and the offset from UTC in seconds --------------------------------------
 
@@ -89,7 +86,7 @@ class Cron:
         return 0 if offset is None else int(offset.total_seconds())
 
     def _change(self, after: int, until: int) -> int | None:
-        """The first instant later than `after`, and no later than `until`, that has another offset."""
+        """Return the first instant after `after`, up to `until`, with another offset."""
         offset = self._offset(after)
         low = after
         while low < until:
@@ -106,41 +103,41 @@ class Cron:
         return None
 
     def _next(self, earliest: int) -> int | None:
-        """The first firing at `earliest` or later.
+        """Return the first firing at `earliest` or later.
 
-        It goes from one change of the clocks to the next: in between, local time is UTC and an offset.
+        It goes from one change of the clock to the next: in between, local time is UTC plus an offset.
         """
         changed = self._change(earliest - _DAY_S, earliest)
         while True:
-            found = self._between_changes(changed, earliest)
-            if found is None:
+            firing = self._between_changes(changed, earliest)
+            if firing is None:
                 return None
-            following = self._change(earliest, found)
+            following = self._change(earliest, firing)
             if following is None:
-                return found
+                return firing
             earliest = changed = following
 
     def _between_changes(self, changed: int | None, earliest: int) -> int | None:
-        """The first firing from `earliest` on, by the offset there; `changed`: when that began, if lately."""
+        """Return the first firing from `earliest` on, by its offset, which began at `changed` if lately."""
         offset = self._offset(earliest)
         before = offset if changed is None else self._offset(changed - 1)
         if changed is None or before == offset or self._follows_elapsed_time:
             return self._matching(earliest, offset)
         moved = offset - before
         if moved < 0:
-            # what clocks show for the second time does not count
+            # the repeated times do not count
             return self._matching(max(earliest, changed - moved), offset)
-        found = self._matching(earliest, offset)
-        # local times that were left out are read by the offset from before: later by as much as clocks moved
+        firing = self._matching(earliest, offset)
+        # skipped local times are read by the offset from before: later by the shift
         shifted = self._matching(earliest, before) if earliest < changed + moved else None
         if shifted is None or shifted >= changed + moved:
-            return found
-        return shifted if found is None else min(found, shifted)
+            return firing
+        return shifted if firing is None else min(firing, shifted)
 
     def _matching(self, earliest: int, offset: int) -> int | None:
         local = datetime.fromtimestamp(earliest + offset, UTC).replace(tzinfo=None)
-        found = _next_match(self._fields, local)
-        return None if found is None else int(found.replace(tzinfo=UTC).timestamp()) - offset
+        match = _next_match(self._fields, local)
+        return None if match is None else int(match.replace(tzinfo=UTC).timestamp()) - offset
 
 
 @lru_cache(maxsize=1024)
@@ -163,7 +160,7 @@ def _known_zone(zone: str) -> bool:
 
 
 def check_zone(zone: Any) -> str:
-    """The zone's name itself, if it is in the tz database.
+    """Return the zone's name, if it is in the tz database.
 
     >>> check_zone("Europe/Berln")
     Traceback (most recent call last):
@@ -184,7 +181,7 @@ def check_zone(zone: Any) -> str:
 
 
 def _next_match(fields: Fields, start: datetime) -> datetime | None:
-    """The first local time at `start` or later that matches."""
+    """Return the first local time at `start` or later that matches."""
     moment = start
     while moment.year <= start.year + FARTHEST_YEARS:
         if moment.month not in fields.months:
@@ -209,14 +206,14 @@ def _next_month(moment: datetime) -> datetime:
 
 
 def _day_matches(fields: Fields, day: datetime) -> bool:
-    """By day of month, by weekday, or by either where both are restricted."""
+    """Match by day of month, by weekday, or by either where both are restricted."""
     last = monthrange(day.year, day.month)[1]
     weekday = (day.weekday() + 1) % 7
     in_month = day.day in fields.days or (fields.has_last_day and day.day == last)
     in_week = weekday in fields.weekdays or (weekday in fields.last_weekdays and day.day + 7 > last)
     if fields.nth_weekday and (day.day + 6) // 7 != fields.nth_weekday:
         return False
-    # a list of days that has all of this month's restricts nothing
+    # a list of days that contains all of this month's restricts nothing
     every_day = len(fields.days) + fields.has_last_day >= (29 if day.month == 2 else last)
     if fields.every_weekday:
         return in_month

@@ -1,4 +1,4 @@
-"""The fields of a cron expression: read into sets of numbers, or refused with the way out."""
+"""The fields of a cron expression, parsed into sets of numbers."""
 
 import re
 
@@ -15,7 +15,7 @@ _RANGE = re.compile(r"(?P<low>\w+)-(?P<high>\w+)")
 
 
 class Fields(Struct, frozen=True, kw_only=True):
-    """What an expression allows; weekdays count from Sunday, which is 0."""
+    """The values an expression allows; weekdays count from Sunday, which is 0."""
 
     seconds: frozenset[int]
     minutes: frozenset[int]
@@ -29,20 +29,20 @@ class Fields(Struct, frozen=True, kw_only=True):
     every_weekday: bool = False
 
 
-class _Kind(Struct, frozen=True):
+class _Field(Struct, frozen=True):
     name: str
     low: int
     high: int
     words: tuple[str, ...] = ()
 
 
-_SECOND, _MINUTE, _HOUR = _Kind("second", 0, 59), _Kind("minute", 0, 59), _Kind("hour", 0, 23)
-_DAY, _MONTH = _Kind("day of month", 1, 31), _Kind("month", 1, 12, MONTHS)
-_WEEKDAY = _Kind("day of week", 0, 7, WEEKDAYS)
+_SECOND, _MINUTE, _HOUR = _Field("second", 0, 59), _Field("minute", 0, 59), _Field("hour", 0, 23)
+_DAY, _MONTH = _Field("day of month", 1, 31), _Field("month", 1, 12, MONTHS)
+_WEEKDAY = _Field("day of week", 0, 7, WEEKDAYS)
 
 
 def parse_fields(expression: str) -> Fields:
-    """Five fields (minute hour day month weekday), or six with seconds in front.
+    """Parse five fields (minute hour day month weekday), or six with seconds in front.
 
     >>> sorted(parse_fields("*/15 9-17 * * mon-fri").minutes)
     [0, 15, 30, 45]
@@ -71,7 +71,7 @@ def parse_fields(expression: str) -> Fields:
             has_last_day=has_last_day,
             last_weekdays=last_weekdays,
             nth_weekday=nth,
-            # 0 and 7 are both Sunday: only what names all eight restricts nothing
+            # 0 and 7 are both Sunday: only all eight restrict nothing
             every_weekday=len(weekdays) == 8,
         )
         _check_day_exists(fields, day)
@@ -81,14 +81,14 @@ def parse_fields(expression: str) -> Fields:
 
 
 def _days(text: str) -> tuple[frozenset[int], bool]:
-    """Days of the month, and whether its last one is among them whatever its number."""
+    """Return the days of the month, and whether its last day is included, whatever its number."""
     terms = text.upper().split(",")
     plain = ",".join(term for term in terms if term != "L")
     return _numbers(_DAY, plain.replace("?", "*")) if plain else frozenset(), "L" in terms
 
 
 def _weekdays(text: str) -> tuple[frozenset[int], frozenset[int], int]:
-    """(weekdays, weekdays of which only the month's last counts, the how-manieth of the month or 0)."""
+    """Return the weekdays, those of which only the month's last counts, and the nth of the month or 0."""
     if "#" in text:
         name, _, nth = text.partition("#")
         if not nth.isdecimal() or not 1 <= int(nth) <= 5 or re.search(r"[,/\-*?]", name):
@@ -101,45 +101,42 @@ def _weekdays(text: str) -> tuple[frozenset[int], frozenset[int], int]:
     return _numbers(_WEEKDAY, plain.replace("?", "*")) if plain else frozenset(), lasts, 0
 
 
-def _numbers(kind: _Kind, text: str) -> frozenset[int]:
-    found: set[int] = set()
-    for term in text.split(","):
-        found |= _term(kind, term)
-    return frozenset(found)
+def _numbers(field: _Field, text: str) -> frozenset[int]:
+    return frozenset[int]().union(*(_term(field, term) for term in text.split(",")))
 
 
-def _term(kind: _Kind, term: str) -> set[int]:
+def _term(field: _Field, term: str) -> set[int]:
     step, span = 1, term
     stepped = _STEP.fullmatch(term)
     if stepped:
         span, step = stepped["range"], int(stepped["step"])
         if step == 0:
-            raise ValueError(f"{kind.name} {term!r} steps by 0; use 1 or more")
+            raise ValueError(f"{field.name} {term!r} steps by 0; use 1 or more")
     elif "/" in term:
-        raise ValueError(f"{kind.name} {term!r} has no step; write it as '*/5'")
+        raise ValueError(f"{field.name} {term!r} has no step; write it as '*/5'")
     ranged = _RANGE.fullmatch(span)
     if span == "*":
-        low, high = kind.low, kind.high
+        low, high = field.low, field.high
     elif ranged:
-        low, high = _number(kind, ranged["low"]), _number(kind, ranged["high"])
+        low, high = _number(field, ranged["low"]), _number(field, ranged["high"])
         if low > high:
-            raise ValueError(f"{kind.name} {term!r} runs backwards; write two ranges")
+            raise ValueError(f"{field.name} {term!r} runs backwards; write two ranges")
     else:
-        low = _number(kind, span)
-        high = kind.high if stepped else low
+        low = _number(field, span)
+        high = field.high if stepped else low
     numbers = set(range(low, high + 1, step))
-    if kind is _WEEKDAY and low < high and high % 7 == 0:
+    if field is _WEEKDAY and low < high and high % 7 == 0:
         numbers.add(0)  # a range up to 7 reaches Sunday, whatever its step
     return numbers
 
 
-def _number(kind: _Kind, text: str) -> int:
-    if text.lower() in kind.words:
-        return kind.words.index(text.lower()) + kind.low
+def _number(field: _Field, text: str) -> int:
+    if text.lower() in field.words:
+        return field.words.index(text.lower()) + field.low
     if not (text.isascii() and text.isdecimal()):
-        raise ValueError(f"{kind.name} {text!r} cannot be read")
-    if not kind.low <= int(text) <= kind.high:
-        raise ValueError(f"{kind.name} {text!r} is outside {kind.low}..{kind.high}")
+        raise ValueError(f"{field.name} {text!r} cannot be read")
+    if not field.low <= int(text) <= field.high:
+        raise ValueError(f"{field.name} {text!r} is outside {field.low}..{field.high}")
     return int(text)
 
 

@@ -1,6 +1,6 @@
-"""The grammar of the names we are given: queues, job ids, job names, steps.
+"""The grammar of names: queues, job ids, job names, steps.
 
-Only what is given is checked; what stands on the wire already is read as it is.
+Only new names are checked; those already on the wire are read as they are.
 """
 
 import re
@@ -21,7 +21,7 @@ RESERVED_IDS = frozenset(
         *("meta", "id", "events", "limiter", "marker", "pc", "metrics", "cancelling"),
     }
 )
-"""Keys of a queue beside its jobs, old ones and our own too: a job of that name would overwrite one."""
+"""Keys of a queue beside its jobs: a job of that name would overwrite one."""
 
 _QUEUE = re.compile(r"[A-Za-z0-9._-]*(\{[A-Za-z0-9._-]+\})?[A-Za-z0-9._-]*")
 _ID_MARKS = "-_.~@+=,"
@@ -32,10 +32,10 @@ _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 
 def check_queue(name: Any) -> str:
-    """The queue name itself, if it fits: letters, digits, '-', '_', '.', and one hash tag in braces.
+    """Return the queue name, if it is valid: letters, digits, '-', '_', '.', and one hash tag in braces.
 
-    A queue's name is part of every key, of a connection's name and of addresses, so it keeps to
-    what is safe in all of them. Braces choose a cluster slot: `{mail}` or `eu.{mail}`.
+    A queue's name is part of every key, of a connection's name and of URLs, so it is limited to what is
+    safe in all of them. Braces choose a cluster slot: `{mail}` or `eu.{mail}`.
 
     >>> check_queue("a:b")
     Traceback (most recent call last):
@@ -44,9 +44,9 @@ def check_queue(name: Any) -> str:
     """  # noqa: E501
     _check_text("queue name", name, LONGEST_QUEUE)
     way_out = "use letters, digits, '-', '_', '.' (braces only around a hash tag)"
-    stranger = re.search(r"[^A-Za-z0-9._{}-]", name)
-    if stranger:
-        raise InvalidName(f"queue name {name!a} contains {stranger.group()!a}; {way_out}")
+    invalid = re.search(r"[^A-Za-z0-9._{}-]", name)
+    if invalid:
+        raise InvalidName(f"queue name {name!a} contains {invalid.group()!a}; {way_out}")
     if not _QUEUE.fullmatch(name):
         raise InvalidName(f"queue name {name!r} has braces that are no hash tag; {way_out}")
     if not _LETTER_OR_DIGIT.search(name):
@@ -55,14 +55,14 @@ def check_queue(name: Any) -> str:
 
 
 def check_id(job_id: Any) -> str:
-    """The job id itself, if it may be given by hand.
+    """Return the job id, if it is valid.
 
     Letters and digits of any script, and `- _ . ~ @ + = ,`: enough for UUIDs, e-mail addresses and
-    URL-safe base64. Left out is what has a meaning where ids go: ':' parts keys, braces choose a
-    cluster slot, `* ? [ ] ^ \\` are patterns, `/ ? # % &` parts of addresses, quotes and `< >`
-    markup; spaces and control characters cannot be seen. Text must be in composed form (NFC), or two ids
-    that look alike would be two jobs. Refused besides: integers (servers give those out
-    themselves), names of a queue's own keys, and `…@<digits>` (a schedule's firings).
+    URL-safe base64. Excluded is what has a meaning where ids are used: ':' separates parts of keys, braces
+    choose a cluster slot, `* ? [ ] ^ \\` are patterns, `/ ? # % &` belong to URLs, quotes and `< >` to
+    markup; spaces and control characters are invisible. Text must be in composed form (NFC), or two ids
+    that look alike would be two jobs. Also refused: integers (the server assigns those), names of a
+    queue's own keys, and `…@<digits>` (a schedule's firings).
 
     >>> check_id("1:lock")
     Traceback (most recent call last):
@@ -93,7 +93,7 @@ def check_id(job_id: Any) -> str:
 
 
 def check_job_name(name: Any) -> str:
-    """The job's name itself, if it can be read: any text that is not blank, on one line.
+    """Return the job name, if it is valid: any text that is not blank, on one line.
 
     >>> check_job_name("send-email")
     'send-email'
@@ -102,7 +102,7 @@ def check_job_name(name: Any) -> str:
 
 
 def check_step(step: Any) -> str:
-    """The step itself, if it can be read: any text that is not blank, on one line.
+    """Return the step, if it is valid: any text that is not blank, on one line.
 
     >>> check_step("render.scene 1")
     'render.scene 1'

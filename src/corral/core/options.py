@@ -19,11 +19,11 @@ from corral.errors import CorralWarning, InvalidOptions, Unsupported, short_repr
 
 HIGHEST_PRIORITY = 2**21
 LONGEST_DELAY_MS = 5 * 365 * 86_400_000
-"""Five years: a due time is kept as ms * 4096 in a double, which is exact up to the year 2039."""
+"""Five years: a due time is stored as ms * 4096 in a double, which is exact up to the year 2039."""
 LARGEST_INTEGER = 2**53 - 1
 """The largest that every peer reads exactly."""
 MANY_KEPT = 10_000
-"""Finished jobs of one queue; more than that makes each end of a job dearer."""
+"""Finished jobs of one queue; keeping more makes each end of a job slower."""
 
 BACKOFF_KINDS = ("fixed", "exponential", "custom")
 _BACKOFF_WAY_OUT = "use 'fixed', 'exponential', or 'custom' (the worker's own rule)"
@@ -64,16 +64,15 @@ def require(protocol: str, capabilities: frozenset[Capability], needed: Capabili
 
 def build(
     protocol: str,
-    able: frozenset[Capability],
+    capabilities: frozenset[Capability],
     extras: frozenset[str] = frozenset(),
-    given: Mapping[str, Any] | None = None,
-    **named: Any,
+    values: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> JobOptions:
-    """The options of a job: what was given, checked, and the defaults for the rest.
+    """Return the options of a job: `values` and `more`, checked, and the defaults for the rest.
 
-    An option given as None counts as not given. `extras` are the names only this protocol knows; their
-    values go through unchecked, the protocol checks them. What a protocol's contract has no word for is
-    refused only where it was asked for.
+    None leaves an option at its default. `extras` are the names only this protocol knows; it checks their
+    values itself. An option that needs a capability the protocol lacks is refused where it is used.
 
     >>> build("bullmq", frozenset(Capability), delay=500, backoff=250).backoff
     Backoff(kind='fixed', delay=250, jitter=0.0)
@@ -82,10 +81,9 @@ def build(
     ...
     corral.errors.InvalidOptions: priority is -1; use 0 (no priority) or a positive number up to 2097152 (lower runs earlier; in the protocol bridgemq 7 and above runs first)
     """  # noqa: E501
-    asked = {**(given or {}), **named}
-    checked = dict(_defaults(able))
+    checked = dict(_defaults(capabilities))
     extra: dict[str, Any] = {}
-    for name, value in asked.items():
+    for name, value in {**(values or {}), **more}.items():
         if name in extras:
             extra[name] = value
         elif name not in _OPTIONS:
@@ -94,17 +92,17 @@ def build(
             field, needed, check, neutral = _OPTIONS[name]
             checked[field] = check(name, value)
             if checked[field] != neutral:
-                require(protocol, able, needed, f"{name}={short_repr(value)}")
+                require(protocol, capabilities, needed, f"{name}={short_repr(value)}")
     return JobOptions(**checked, extra=extra)
 
 
 @cache
-def _defaults(able: frozenset[Capability]) -> Mapping[str, Any]:
-    retries = Capability.RETRY in able
+def _defaults(capabilities: frozenset[Capability]) -> Mapping[str, Any]:
+    retries = Capability.RETRY in capabilities
     return {
         "attempts": DEFAULT_ATTEMPTS if retries else 1,
         "backoff": Backoff("exponential", DEFAULT_BACKOFF_MS) if retries else None,
-        "keep_logs": DEFAULT_KEEP_LOGS if Capability.LOGS in able else None,
+        "keep_logs": DEFAULT_KEEP_LOGS if Capability.LOGS in capabilities else None,
     }
 
 
@@ -115,7 +113,7 @@ def _unknown(name: Any, known: list[str]) -> str:
 
 
 def _whole(name: str, value: Any, lowest: int, highest: int, way_out: str) -> int:
-    """A whole number within its limits; True is no number here, and 3.0 is no whole one."""
+    """Return a whole number within its limits; neither True nor 3.0 is one."""
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
         raise InvalidOptions(f"{name} is {short_repr(value)}; {way_out}")
     return int(value)
@@ -179,11 +177,11 @@ def _jitter(name: str, value: Any) -> float:
 
 
 def _keep(name: str, value: Any) -> Keep:
-    """Which finished jobs stay. False says "all", and that is more than not given ("as the worker says")."""
+    """Return which finished jobs are kept; False keeps all, whatever the worker's own setting is."""
     if isinstance(value, bool):
         return Keep(count=0) if value else Keep()
     if isinstance(value, Keep):
-        value = {part: kept for part in ("count", "age") if (kept := getattr(value, part)) is not None}
+        value = {"count": value.count, "age": value.age}
     elif isinstance(value, Mapping):
         _check_parts(name, value, ("age", "count"))
         if not value:
@@ -211,17 +209,17 @@ def _check_parts(name: str, value: Mapping[str, Any], known: tuple[str, ...]) ->
             raise InvalidOptions(f"{name} has {short_repr(part)}; use {', '.join(map(repr, known))}")
 
 
-_NEVER: Any = object()
+_NO_VALUE: Any = object()
 _Check = Callable[[str, Any], Any]
 
-# option: its field, what a protocol must be able to do, its check, and the value that asks for nothing
+# option: its field, the capability it needs, its check, and the value that needs no capability
 _OPTIONS: dict[str, tuple[str, Capability, _Check, Any]] = {
     "priority": ("priority", Capability.PRIORITY, _priority, 0),
     "delay": ("delay", Capability.DELAY, _delay, 0),
     "attempts": ("attempts", Capability.RETRY, _attempts, 1),
-    "backoff": ("backoff", Capability.RETRY, _backoff, _NEVER),
-    "remove_on_complete": ("keep_completed", Capability.REMOVAL, _keep, _NEVER),
-    "remove_on_fail": ("keep_dead", Capability.REMOVAL, _keep, _NEVER),
+    "backoff": ("backoff", Capability.RETRY, _backoff, _NO_VALUE),
+    "remove_on_complete": ("keep_completed", Capability.REMOVAL, _keep, _NO_VALUE),
+    "remove_on_fail": ("keep_dead", Capability.REMOVAL, _keep, _NO_VALUE),
     "lifo": ("lifo", Capability.LIFO, _lifo, False),
-    "keep_logs": ("keep_logs", Capability.LOGS, _keep_logs, _NEVER),
+    "keep_logs": ("keep_logs", Capability.LOGS, _keep_logs, _NO_VALUE),
 }

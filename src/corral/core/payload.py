@@ -1,4 +1,4 @@
-"""The JSON of user data: one place that writes it, reads it and says what it cannot carry."""
+"""The JSON of user data: encoded, decoded, and refused where JSON cannot represent it."""
 
 import json
 import re
@@ -21,10 +21,10 @@ DEEPEST = 254
 """Levels of nesting that can be written."""
 
 _MEGABYTE = 1024 * 1024
-# a dataclass would lose its fields with a leading underscore without a word
+# a dataclass would silently lose its fields with a leading underscore
 _FLAGS = orjson.OPT_PASSTHROUGH_DATACLASS
-# no JSON text has this byte in it: in a string it is written \u0000
-_SEAM: Any = orjson.Fragment(b"\0")
+# no JSON text contains this byte: in a string it is written \u0000
+_SEPARATOR: Any = orjson.Fragment(b"\0")
 _BROKEN = re.compile("[\ud800-\udfff]")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_PATH = 100
@@ -43,12 +43,12 @@ _HINTS: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def encode(value: Any, what: str = "data") -> bytes:
-    """The JSON of `value`, or `InvalidPayload` naming the part that JSON cannot carry.
+    """Return the JSON of `value`, or raise `InvalidPayload` naming the part that JSON cannot represent.
 
-    What is written reads back equal, with few exceptions that JSON cannot tell apart: a tuple comes
-    back as a list; an Enum as its value; UUID, datetime, date and time as text (ISO 8601, as Node
-    writes its dates). All else is refused rather than changed: NaN and infinities, integers
-    beyond 64 bits, text with half a surrogate pair, keys that are not text, dataclasses, bytes, sets …
+    The JSON decodes to an equal value, with few exceptions: a tuple becomes a list; an Enum its value;
+    UUID, datetime, date and time become text (ISO 8601, as Node writes its dates). All else is refused
+    rather than changed: NaN and infinities, integers beyond 64 bits, text with half a surrogate pair, keys
+    that are not text, dataclasses, bytes, sets …
 
     >>> encode({"to": "a@b.c"})
     b'{"to":"a@b.c"}'
@@ -61,24 +61,24 @@ def encode(value: Any, what: str = "data") -> bytes:
         encoded = orjson.dumps(value, None, _FLAGS)
     except TypeError as error:
         raise InvalidPayload(_explain(value, what) or f"{what}: {error}") from None
-    # NaN and infinities are written as null: without one in the text there can be none in the value
+    # NaN and infinities are encoded as null: without null in the text there is none in the value
     if b"null" in encoded and not _is_finite(value):
         raise InvalidPayload(_explain(value, what))
     return encoded
 
 
 def encode_each(values: Sequence[Any]) -> list[bytes]:
-    """The JSON of each of many data; a refusal tells the `position` of the one it means.
+    """Return the JSON of each value; the error of an invalid one has its `position`.
 
-    All are written in one go and cut apart, for a call of its own costs ten times as much as a small value.
+    All are encoded in one call and split, because a call each costs ten times as much for small values.
 
     >>> encode_each([{"to": "a@b.c"}, [1, "\\0,"]])
     [b'{"to":"a@b.c"}', b'[1,"\\u0000,"]']
     """
-    seamed = [_SEAM] * (2 * len(values))
-    seamed[::2] = values
+    separated = [_SEPARATOR] * (2 * len(values))
+    separated[::2] = values
     try:
-        text = orjson.dumps(seamed, None, _FLAGS)
+        text = orjson.dumps(separated, None, _FLAGS)
     except TypeError:
         return encode_all(values, encode)
     parts = text[1:-3].split(b",\0,")
@@ -88,7 +88,7 @@ def encode_each(values: Sequence[Any]) -> list[bytes]:
 
 
 def decode(raw: bytes | str) -> Any:
-    """What the JSON says; text that is no JSON comes as `{"_raw": text}`.
+    """Return the decoded JSON; text that is no JSON becomes `{"_raw": text}`.
 
     >>> decode(b'{"to":"a@b.c"}'), decode(b"{to:")
     ({'to': 'a@b.c'}, {'_raw': '{to:'})
@@ -98,20 +98,20 @@ def decode(raw: bytes | str) -> Any:
     except orjson.JSONDecodeError:
         text = raw if isinstance(raw, str) else raw.decode("utf-8", "backslashreplace")
     try:
-        # half a surrogate pair, escaped, is what Node writes of a text cut in two: bad text, but JSON
-        return json.loads(text, parse_constant=_no_such_number)
+        # Node escapes half a surrogate pair, of a text cut in two: invalid text, but JSON
+        return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return {"_raw": text}
 
 
 def check_size(data: bytes, options: bytes) -> None:
-    """Refuse what is too large for one job, counted as JSON, before anything is written."""
+    """Raise `PayloadTooLarge` for data and options over the limit, counted as JSON."""
     size = len(data) + len(options)
     if size <= LIMIT_BYTES:
         return
     size_shown, limit = f"{size / _MEGABYTE:.1f} MB", f"{LIMIT_BYTES / _MEGABYTE:.1f} MB"
     sentence = f"Job payload size {size_shown} exceeds limit of {limit}"
-    # where both round to the same, only the bytes tell them apart
+    # where both round to the same, the bytes tell them apart
     error = PayloadTooLarge(
         sentence if size_shown != limit else f"{sentence} ({size} bytes, {size - LIMIT_BYTES} over)"
     )
@@ -120,7 +120,7 @@ def check_size(data: bytes, options: bytes) -> None:
 
 
 def check_progress(value: Any) -> Any:
-    """The progress itself: a number from 0 to 100, or any other JSON value.
+    """Return the progress, if it is valid: a number from 0 to 100, or any other JSON value.
 
     >>> check_progress(101)
     Traceback (most recent call last):
@@ -135,7 +135,7 @@ def check_progress(value: Any) -> Any:
     return value
 
 
-def _no_such_number(word: str) -> Any:
+def _refuse_constant(word: str) -> Any:
     raise ValueError(f"{word} is no JSON")
 
 
@@ -159,7 +159,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _explain(value: Any, what: str) -> str | None:
-    """What JSON cannot carry in `value`, or None: the slow walk, after something went wrong."""
+    """Return what JSON cannot represent in `value`, or None; slow, for use after an error."""
     stack: list[tuple[str, Any, int]] = [(what, value, 0)]
     while stack:
         path, part, depth = stack.pop()
@@ -177,7 +177,7 @@ def _explain(value: Any, what: str) -> str | None:
 
 
 def _inside(path: str, part: Any) -> Iterator[tuple[str, Any]]:
-    # in reverse, because the stack takes the last first and the first fault should be named
+    # in reverse, because the stack takes the last first and the first error should be named
     if isinstance(part, dict):
         for key in reversed(part):
             name = f".{key}" if _IDENTIFIER.fullmatch(key) else f"[{short_repr(key)}]"
@@ -188,7 +188,7 @@ def _inside(path: str, part: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _complaint(part: Any) -> str | None:
-    """What is wrong with this one value, whatever is inside it."""
+    """Return what is wrong with this value itself, without its parts."""
     if isinstance(part, Enum):
         part = part.value
     match part:
@@ -219,7 +219,7 @@ def _about_key(key: Any) -> str:
 def _way_out(part: Any) -> str:
     if is_dataclass(part):
         return "use dataclasses.asdict()"
-    if isinstance(part, tuple) and hasattr(part, "_asdict"):
+    if isinstance(part, tuple) and getattr(part, "_asdict", None):
         return "use ._asdict() or list()"
     if isinstance(part, float):
         return "use float()"

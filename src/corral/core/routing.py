@@ -1,4 +1,4 @@
-"""Which worker a job may go to: the target a job names, and the one rule that compares it with a worker."""
+"""Routing: the target of a job, and the rule that matches it with a worker."""
 
 import reprlib
 from typing import Any
@@ -13,7 +13,7 @@ PARTS = ("server", *CRITERIA, "mode")
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """What a job asks of its worker; an empty criterion is not given, and none at all fits every worker."""
+    """The worker a job needs; empty criteria are ignored, and a target without any fits every worker."""
 
     server: str = ""
     stack: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """What a worker is and can do."""
+    """A worker's id, stack, capabilities and region."""
 
     server: str
     stack: frozenset[str] = frozenset()
@@ -35,11 +35,11 @@ ANYONE = Target()
 
 
 def fits(worker: Identity, target: Target) -> bool:
-    """May this worker have a job with this target?
+    """Return whether the worker may have a job with this target.
 
-    A server, where one is given, decides alone. Else stack and region fit where the worker's is among
-    the given ones; capabilities fit where the worker has all of them (mode `all`) or one of them
-    (mode `any`); and the given criteria are joined by that same mode.
+    A server decides alone. Else stack and region fit if the worker's is among the target's; capabilities
+    fit if the worker has all of them (mode `all`) or one of them (mode `any`); and the criteria that are
+    not empty are joined by that same mode.
 
     >>> gpu = Target(capabilities=("gpu", "cuda"), region=("us-east",))
     >>> worker = Identity(server="w1", capabilities=frozenset({"gpu"}), region=frozenset({"us-east"}))
@@ -48,26 +48,26 @@ def fits(worker: Identity, target: Target) -> bool:
     """
     if target.server:
         return target.server == worker.server
-    found = []
+    matches = []
     if target.stack:
-        found.append(not worker.stack.isdisjoint(target.stack))
+        matches.append(not worker.stack.isdisjoint(target.stack))
     if target.capabilities:
         if target.mode == "all":
-            found.append(worker.capabilities.issuperset(target.capabilities))
+            matches.append(worker.capabilities.issuperset(target.capabilities))
         else:
-            found.append(not worker.capabilities.isdisjoint(target.capabilities))
+            matches.append(not worker.capabilities.isdisjoint(target.capabilities))
     if target.region:
-        found.append(not worker.region.isdisjoint(target.region))
-    if not found:
+        matches.append(not worker.region.isdisjoint(target.region))
+    if not matches:
         return True
-    return all(found) if target.mode == "all" else any(found)
+    return all(matches) if target.mode == "all" else any(matches)
 
 
 def read_target(value: Any) -> Target:
-    """The target in a job's JSON; `InvalidOptions` where no rule can be read from it.
+    """Return the target in a job's JSON, or raise `InvalidOptions` where it cannot be read.
 
-    Missing, null and empty parts are not given; a text counts as a list of one. Parts we do not know are
-    left alone, for they are someone else's.
+    Missing, null and empty parts are ignored; a text counts as a list of one. Unknown parts, which other
+    clients may have written, are ignored too.
 
     >>> read_target({"capabilities": "gpu", "mode": "any"}).capabilities
     ('gpu',)
@@ -94,7 +94,7 @@ def read_target(value: Any) -> Target:
 
 
 def check_target(value: Any) -> Target:
-    """The target a producer asks for: as `read_target`, but parts we do not know are refused.
+    """Return the target of a producer: as `read_target`, but unknown parts are refused.
 
     >>> check_target({"mode": "some"})
     Traceback (most recent call last):
@@ -116,15 +116,16 @@ def check_target(value: Any) -> Target:
 
 
 def write_target(target: Target) -> dict[str, Any]:
-    """The target as it stands in a job's JSON; empty where it fits every worker."""
+    """Return the target for a job's JSON; empty where it fits every worker."""
     if target.server:
         return {"server": target.server}
-    given = {name: list(getattr(target, name)) for name in CRITERIA if getattr(target, name)}
-    return {**given, "mode": target.mode} if given else {}
+    values = (target.stack, target.capabilities, target.region)
+    criteria = {name: list(words) for name, words in zip(CRITERIA, values, strict=True) if words}
+    return {**criteria, "mode": target.mode} if criteria else {}
 
 
 def check_identity(server: Any, stack: Any = (), capabilities: Any = (), region: Any = ()) -> Identity:
-    """A worker's identity; each part is a text or a list of texts.
+    """Return a worker's identity; each part is a text or a list of texts.
 
     >>> check_identity("w1", "python", ["gpu"], "us-east").capabilities
     frozenset({'gpu'})

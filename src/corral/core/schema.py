@@ -1,4 +1,4 @@
-"""The JSON Schemas that come with the package: a job as it is exchanged, and its events."""
+"""The JSON Schemas of jobs and events, as shipped with the package."""
 
 from functools import cache
 from importlib.resources import files
@@ -8,7 +8,7 @@ import orjson
 
 
 def payload_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a job: id, name, data, opts, and what has become of it.
+    """Return the JSON Schema (draft 2020-12) of a job: id, name, data, opts, and its state.
 
     >>> payload_schema()["required"]
     ['id', 'name', 'data', 'opts']
@@ -17,7 +17,7 @@ def payload_schema() -> dict[str, Any]:
 
 
 def event_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of an event in a job's life.
+    """Return the JSON Schema (draft 2020-12) of a job's event.
 
     >>> event_schema()["required"]
     ['event', 'timestamp']
