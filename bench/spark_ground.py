@@ -5,7 +5,7 @@ from typing import Any
 from corral.core.job import Job, JobOptions, Keep
 from corral.core.outcome import Completed, Settlement
 from corral.protocols import protocol_named
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.store.client import Store
 from corral.worker import wall_clock
 

@@ -51,7 +51,7 @@ async def sign_up(signup: Signup) -> dict:
 
 @api.get("/signups/{job_id}")
 async def show(job_id: str) -> dict:
-    job = await welcome.queue.inspector.job(job_id)
+    job = await welcome.queue.job(job_id)
     if job is None:
         raise HTTPException(404, "no such signup")
     return {"id": job.id, "state": job.state, "progress": job.progress, "result": job.result}
@@ -59,7 +59,7 @@ async def show(job_id: str) -> dict:
 
 @api.get("/signups/{job_id}/events")
 async def events(job_id: str) -> StreamingResponse:
-    job = await welcome.queue.inspector.job(job_id)
+    job = await welcome.queue.job(job_id)
     if job is None:
         raise HTTPException(404, "no such signup")
 

@@ -32,7 +32,7 @@ def create(form):
 
 
 def show(job_id):
-    job = app.sync(welcome.queue.inspector.job(job_id), timeout=5)
+    job = app.sync(welcome.queue.job(job_id), timeout=5)
     if job is None:
         return 404, {"detail": "no such letter"}
     return 200, {"id": job.id, "state": job.state, "result": job.result}

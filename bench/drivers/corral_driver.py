@@ -101,7 +101,7 @@ async def work_off(
         if handled == count:
             all_handled.set()
 
-    inspector = app.queue(queue).inspector
+    inspector = app.queue(queue)
     async with worker(app, queue, nothing, concurrency) as serving:
 
         async def work() -> None:

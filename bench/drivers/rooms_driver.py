@@ -9,7 +9,7 @@ from typing import Any
 from bench.drivers.corral_driver import JOB, QUEUE, WARM_UP, WARM_UP_JOBS, fill, server_cpu_s, timed
 from corral import Corral, JobContext, JobState
 from corral.core.ports import Profile
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.bridgemq.broker import BridgemqBroker
 from corral.telemetry import logs
 
@@ -42,7 +42,7 @@ async def _work_off(app: Corral, queue: str, count: int, workers: int) -> dict[s
             all_handled.set()
 
     app.job(JOB, queue=queue)(nothing)
-    inspector = app.queue(queue).inspector
+    inspector = app.queue(queue)
     staff = [worker for _ in range(workers) for worker in app.workers(queues=[queue], concurrency=TOGETHER)]
     async with AsyncExitStack() as stack:
         for worker in staff:

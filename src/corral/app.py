@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,18 +16,17 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from corral.core.gauge import Gauge
 from corral.core.options import Capability
 from corral.core.outcome import RetryPolicy
-from corral.core.ports import Broker, Profile
+from corral.core.ports import Gauge, Profile
 from corral.core.retry import BackoffRule, classifier
 from corral.errors import InvalidName, InvalidOptions
 from corral.job_type import JobType, job_type_of
-from corral.protocols import Protocol, in_one_slot, protocol_named
-from corral.protocols.binding import Binding
+from corral.protocols import DEFAULT_PROTOCOL, in_one_slot, names_with, protocol_named
+from corral.protocols.base import Binding, Ports, Protocol
 from corral.queue import Queue
 from corral.running import Signals, together
-from corral.schedules import ScheduledJob, declare
+from corral.schedules import ScheduledJob, declare, rule_of
 from corral.store.address import is_cluster
 from corral.store.client import Reconnect, Store
 from corral.store.cluster import has_tag
@@ -69,7 +69,7 @@ class Corral:
         self,
         url: str | None = None,
         *,
-        protocol: str = "bullmq",
+        protocol: str = DEFAULT_PROTOCOL,
         namespaces: Mapping[str, str] | None = None,
         folder: Path | str | None = None,
         transient: Iterable[type[BaseException] | str] = (),
@@ -84,9 +84,7 @@ class Corral:
         self._default_protocol = protocol_named(protocol)
         self._namespaces = dict(namespaces or {})
         self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = WeakKeyDictionary()
-        self._brokers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], Broker]] = (
-            WeakKeyDictionary()
-        )
+        self._queues: dict[tuple[str, str], Queue] = {}
         self._registries: dict[tuple[str, str], HandlerRegistry] = {}
         self._types: list[JobType] = []
         self._schedules: dict[tuple[str, str], ScheduledJob] = {}
@@ -120,7 +118,9 @@ class Corral:
         target.protocol.check(target.options(options), self.clock())
 
         def register(fn: Callable[[Any], Any]) -> JobType:
-            registry = self._registries.setdefault((target.protocol.name, target.name), HandlerRegistry())
+            registry = self._registries.setdefault(
+                (target.protocol.spec.name, target.name), HandlerRegistry()
+            )
             registry.add(name, fn, timeout=timeout, process=process)
             made = JobType(target, name, fn, options)
             self._types.append(made)
@@ -133,28 +133,30 @@ class Corral:
         name: str,
         data: Any = None,
         *,
-        cron: str,
+        cron: str | None = None,
         timezone: str = "UTC",
+        every: int | timedelta | None = None,
         catch_up: str = "once",
         id: str | None = None,
         queue: str | None = None,
         protocol: str | None = None,
         **options: Any,
     ) -> ScheduledJob:
-        """Jobs called `name` that come by themselves, once the app runs (or it is started).
+        """Declare a schedule of jobs called `name`; it is written when the app runs, or by its `start`.
 
-        Queue, protocol and options are those of the handler of that name, where nothing else is given; the id
-        is the job's name. After a downtime `catch_up` makes up for "all" that was missed, for the last of it
-        ("once"), or for nothing ("skip").
+        It fires by a `cron` expression in a `timezone`, or `every` so many ms (or a timedelta). Queue,
+        protocol and options are those of the handler of that name, where nothing else is given; the id is the
+        job's name. After a downtime `catch_up` makes up for "all" missed firings, for the last ("once"), or
+        for none ("skip").
 
         >>> app.schedule("report", cron="*/5 * * * *", timezone="Europe/Berlin")   # doctest: +SKIP
         """
         handled = job_type_of(self._types, name, queue, protocol)
         target = self.queue(queue, protocol) if handled is None else handled.queue
         own = {} if handled is None else handled.options
-        wanted = {**own, **options, "cron": cron, "timezone": timezone, "catch_up": catch_up}
-        scheduled = declare(target, self.binding(target), name, data, id, wanted)
-        known = self._schedules.setdefault((target.protocol.name, scheduled.id), scheduled)
+        rule = rule_of(cron, timezone, every, catch_up)
+        scheduled = declare(target, name, data, id, rule, {**own, **options}, self.clock())
+        known = self._schedules.setdefault((target.protocol.spec.name, scheduled.id), scheduled)
         if known is not scheduled:
             raise InvalidName(
                 f"there is a schedule {scheduled.id!r} already; give this one an id of its own: id='…'"
@@ -164,24 +166,27 @@ class Corral:
     def queue(self, name: str | None = None, protocol: str | None = None) -> Queue:
         """A queue by its name; without one, the protocol's usual queue."""
         chosen = self._default_protocol if protocol is None else protocol_named(protocol)
-        return Queue(self, chosen, chosen.default_queue if name is None else name)
+        name = chosen.spec.default_queue if name is None else name
+        # a name may be anything until it was checked
+        queue = self._queues.get((chosen.spec.name, name)) if isinstance(name, str) else None
+        if queue is None:
+            queue = self._queues[chosen.spec.name, name] = Queue(self, chosen, name)
+        return queue
 
     async def queues(self, protocol: str | None = None) -> list[Queue]:
         """The queues there are in a protocol."""
         chosen = self._default_protocol if protocol is None else protocol_named(protocol)
-        if is_cluster(self._url) and not (chosen.tags_queues or has_tag(self.namespace(chosen))):
+        if is_cluster(self._url) and not (chosen.spec.tags_queues or has_tag(self.namespace(chosen))):
             return []  # none could be made there
         names = await chosen.queues(self.store(), self.namespace(chosen))
         return [Queue(self, chosen, name, is_read=True) for name in names]
 
     async def gauges(self) -> list[Gauge]:
         """Metrics that the protocols with a handler here define about themselves."""
-        told: list[Gauge] = []
+        gauges: list[Gauge] = []
         for name in sorted({protocol for protocol, _ in self._registries}):
-            protocol = protocol_named(name)
-            if protocol.gauges is not None:
-                told += await protocol.gauges(self.binding(self.queue(protocol=name)))
-        return told
+            gauges += await self.queue(protocol=name).ports.inspector.gauges()
+        return gauges
 
     # -- for workers ------------------------------------------------------------------------------------
 
@@ -197,7 +202,7 @@ class Corral:
         **profile: Any,
     ) -> list[Worker]:
         """A worker for each queue that has a handler; `queues` and `protocol` choose the ones to serve."""
-        served = None if protocol is None else protocol_named(protocol).name
+        served = None if protocol is None else protocol_named(protocol).spec.name
         known = sorted({queue for where, queue in self._registries if served in (None, where)})
         if is_cluster(self._url):
             queues = [queue if queue in known else f"{{{queue}}}" for queue in queues or ()]
@@ -215,10 +220,11 @@ class Corral:
         reconnect = reconnect or Reconnect()
         if told := {part: profile.pop(part) for part in IDENTITY if part in profile}:
             profile["extra"] = {**profile.get("extra", {}), **told}
-            if not any(Capability.ROUTING in protocol_named(where).capabilities for where, _ in wanted):
+            if not any(Capability.ROUTING in protocol_named(where).spec.capabilities for where, _ in wanted):
                 raise InvalidOptions(
                     f"{next(iter(told))} is for protocols that route jobs, and no handler is in one; "
-                    f"leave it out, or give a handler such a protocol: @app.job(…, protocol='bridgemq')"
+                    f"leave it out, or give a handler such a protocol: "
+                    f"@app.job(…, protocol={names_with(Capability.ROUTING)[0]!r})"
                 )
         who = Profile(name=default_name() if name is None else _check_worker_name(name), **profile)
         return [
@@ -255,7 +261,10 @@ class Corral:
         store = Store(self.url)
         try:
             await store.check_connection()
-            return {scheduled.id: await scheduled.start(store) for scheduled in self._schedules.values()}
+            return {
+                scheduled.id: await scheduled.start(self._bind(scheduled.queue, store).schedules)
+                for scheduled in self._schedules.values()
+            }
         finally:
             await store.close()
 
@@ -269,7 +278,7 @@ class Corral:
         **options: Any,
     ) -> Worker:
         if who.promote_ms is None:
-            who = msgspec.structs.replace(who, promote_ms=protocol.promote_ms)
+            who = msgspec.structs.replace(who, promote_ms=protocol.spec.promote_ms)
         return Worker(
             queue,
             self._connections(protocol, queue, who),
@@ -279,7 +288,7 @@ class Corral:
             max_tries=reconnect.max_tries,
             policy=self._policy,
             clock=self.clock,
-            metrics=self.metrics.queue(protocol.name, queue),
+            metrics=self.metrics.queue(protocol.spec.name, queue),
             **options,
         )
 
@@ -288,13 +297,13 @@ class Corral:
         async def open_connections() -> AsyncIterator[Connections]:
             store = Store(self.url)
             binding = Binding(store, queue, self.namespace(protocol), self.clock, who)
-            broker = protocol.broker(binding)
+            ports = protocol.bind(binding)
             try:
                 await store.check_connection()
-                yield Connections(broker, protocol.reporter(binding))
+                yield Connections(ports.broker, ports.reporter)
             finally:
                 with suppress(ConnectionError):
-                    await broker.close()
+                    await ports.broker.close()
                 await store.close()
 
         return open_connections
@@ -312,7 +321,7 @@ class Corral:
 
     def namespace(self, protocol: Protocol) -> str:
         """What the keys of a protocol begin with."""
-        return self._namespaces.get(protocol.name, protocol.default_namespace)
+        return self._namespaces.get(protocol.spec.name, protocol.spec.default_namespace)
 
     def queue_name(self, protocol: Protocol, name: str) -> str:
         """What a queue is called on the wire: in a cluster `mail` is `{mail}`, whose keys share a slot."""
@@ -330,21 +339,12 @@ class Corral:
         """Where a queue's ports are, whichever event loop calls them."""
         return Binding(PerLoopStore(self.store), queue.name, self.namespace(queue.protocol), self.clock)
 
-    def broker(self, queue: Queue) -> Broker:
-        """The broker that producers of this event loop share."""
-        brokers = self._brokers.setdefault(asyncio.get_running_loop(), {})
-        key = (queue.protocol.name, queue.name)
-        broker = brokers.get(key)
-        if broker is None:
-            binding = replace(self.binding(queue), store=self.store())
-            broker = brokers[key] = queue.protocol.broker(binding)
-        return broker
+    def _bind(self, queue: Queue, store: Store) -> Ports:
+        return queue.protocol.bind(replace(self.binding(queue), store=store))
 
     async def close(self) -> None:
         """Close this event loop's connections, and let go of the private server."""
         loop = asyncio.get_running_loop()
-        for broker in self._brokers.pop(loop, {}).values():
-            await broker.close()
         store = self._stores.pop(loop, None)
         if store is not None:
             await store.close()

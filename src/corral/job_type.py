@@ -23,7 +23,9 @@ class JobType:
         return self._fn(job)
 
     def __repr__(self) -> str:
-        return f"JobType({self.name!r}, queue={self.queue.name!r}, protocol={self.queue.protocol.name!r})"
+        return (
+            f"JobType({self.name!r}, queue={self.queue.name!r}, protocol={self.queue.protocol.spec.name!r})"
+        )
 
     async def add(self, data: Any = None, *, id: str | None = None, **options: Any) -> Job:
         """The job as it was added; options given here win over the decorator's.
@@ -49,7 +51,7 @@ def job_type_of(
         for one in known
         if one.name == name
         and queue in (None, one.queue.name)
-        and protocol in (None, one.queue.protocol.name)
+        and protocol in (None, one.queue.protocol.spec.name)
     ]
     if len(found) > 1:
         places = ", ".join(repr(one.queue) for one in found)

@@ -1,21 +1,27 @@
 """Queue: what producers and operators hold."""
 
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from corral.core import naming, options
 from corral.core.batch import encode_all, refused_at
-from corral.core.job import Job, JobOptions
-from corral.core.ports import EventLog, Inspector, Operator
+from corral.core.filter import JobFilter
+from corral.core.http_api import HttpApi
+from corral.core.job import Job, JobOptions, JobState
+from corral.core.ports import Added, EventLog, Flows, Jobs, Limit, Schedules, WorkerInfo
 from corral.errors import InvalidPayload, Refused
-from corral.protocols import Protocol
+from corral.protocols.base import Ports, Protocol, unsupported
 
 if TYPE_CHECKING:
     from corral.app import Corral
+
+T = TypeVar("T")
 
 NewJob = tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]
 """(name, data), or (name, data, options)."""
@@ -42,7 +48,7 @@ class Queue:
         self.name = app.queue_name(protocol, name if is_read else naming.check_queue(name))
 
     def __repr__(self) -> str:
-        return f"Queue({self.name!r}, protocol={self.protocol.name!r})"
+        return f"Queue({self.name!r}, protocol={self.protocol.spec.name!r})"
 
     async def add(self, name: str, data: Any = None, *, id: str | None = None, **given: Any) -> Job:
         """The job as it was added, with its id.
@@ -50,7 +56,7 @@ class Queue:
         >>> job = await app.queue("mail").add("send-email", {"to": "…"}, delay=1000)   # doctest: +SKIP
         """
         job = self._job(name, data, self.options(given), id)
-        [job_id] = await self._app.broker(self).submit([job])
+        [job_id] = await self._submit([job])
         return replace(job, id=job_id)
 
     async def add_many(self, jobs: Iterable[NewJob], **given: Any) -> list[str]:
@@ -62,22 +68,26 @@ class Queue:
         >>> await app.queue("mail").add_many([("send-email", {"to": to}) for to in people])   # doctest: +SKIP
         """
         shared = self.options(given)
-        broker = self._app.broker(self)
         ids: list[str] = []
         together = len(jobs) if isinstance(jobs, Sized) else CHECKED_TOGETHER
         for batch in _batches(iter(jobs), together):
             try:
                 made = encode_all(batch, self._maker(given, shared))
-                ids += await broker.submit(made)
+                ids += await self._submit(made)
             except Refused as error:
                 if error.position is None:
                     raise
                 raise refused_at(len(ids) + error.position, error) from None
         return ids
 
+    async def _submit(self, jobs: Sequence[Job]) -> list[str]:
+        # submitted together, so a refusal is raised and every answer is a job
+        return [added.id for added in await self.ports.broker.submit(jobs) if isinstance(added, Added)]
+
     def options(self, given: Mapping[str, Any]) -> JobOptions:
         """Options checked against this protocol's contract; refused where they break a rule of it."""
-        return options.build(self.protocol.name, self.protocol.capabilities, self.protocol.extras, given)
+        spec = self.protocol.spec
+        return options.build(spec.name, spec.capabilities, spec.options, given, spec.priority)
 
     def _maker(self, given: Mapping[str, Any], shared: JobOptions) -> Callable[[NewJob], Job]:
         """What makes a job of each item of a list: what they have in common is checked once."""
@@ -122,20 +132,125 @@ class Queue:
             created_at=self._app.clock(),
         )
 
-    @property
-    def inspector(self) -> Inspector:
-        """Reads: counts, jobs, logs, workers."""
-        return self.protocol.inspector(self._app.binding(self))
+    # -- the protocol's ports ---------------------------------------------------------------------------
 
-    @property
-    def operator(self) -> Operator:
-        """Writes: pause, resume, retry, promote, remove, cancel."""
-        return self.protocol.operator(self._app.binding(self))
+    @cached_property
+    def ports(self) -> Ports:
+        """The ports of this queue, for whichever event loop calls them."""
+        return self.protocol.bind(self._app.binding(self))
 
     @property
     def events(self) -> EventLog:
-        """What happened in this queue."""
-        return self.protocol.events(self._app.binding(self))
+        """The events of this queue."""
+        return self.ports.events
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of this queue; `Unsupported` where its protocol has none."""
+        return self._has(self.ports.schedules, "cron, so there are no schedules")
+
+    @property
+    def flows(self) -> Flows:
+        """Trees of jobs; `Unsupported` where the protocol has none."""
+        return self._has(self.ports.flows, "flows")
+
+    @property
+    def http(self) -> HttpApi:
+        """The protocol's own HTTP contract; `Unsupported` where it has none."""
+        return self._has(self.ports.http, "HTTP contract")
+
+    def _has(self, port: T | None, what: str) -> T:
+        if port is None:
+            raise unsupported(self.protocol.spec.name, what, "use a protocol that has it")
+        return port
+
+    # -- reads ------------------------------------------------------------------------------------------
+
+    async def counts(self) -> dict[JobState, int]:
+        """Return how many jobs are in each state this protocol counts."""
+        return await self.ports.inspector.counts()
+
+    async def jobs(self, state: JobState, start: int = 0, count: int = 100) -> list[Job]:
+        """Return jobs in a state: the next to run first, the last to end first."""
+        return await self.ports.inspector.jobs(state, start, count)
+
+    async def job(self, job_id: str) -> Job | None:
+        """Return one job with its state; None where it does not exist."""
+        return await self.ports.inspector.job(job_id)
+
+    async def search(self, jobs: JobFilter) -> list[Job]:
+        """Return the jobs that a filter selects, state by state.
+
+        >>> await queue.search(JobFilter(names=frozenset({"send-email"}), limit=10))    # doctest: +SKIP
+        """
+        return await self.ports.inspector.search(jobs)
+
+    async def logs(self, job_id: str, start: int = 0, count: int = 1000) -> list[str]:
+        """Return lines of a job's log."""
+        return await self.ports.inspector.logs(job_id, start, count)
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Return the workers that are alive now."""
+        return await self.ports.inspector.workers()
+
+    async def is_paused(self) -> bool:
+        """Return whether the queue is paused."""
+        return await self.ports.inspector.is_paused()
+
+    # -- writes: over ids or a filter; they return the ids of the jobs for which it was done -----------------
+
+    async def pause(self) -> None:
+        """Stop claims until `resume`; jobs that run go on."""
+        await self.ports.operator.pause()
+
+    async def resume(self) -> None:
+        """Allow claims again."""
+        await self.ports.operator.resume()
+
+    async def retry(self, jobs: Jobs) -> list[str]:
+        """Put ended jobs back in the queue with the attempts they have made; a filter selects dead jobs."""
+        return await self.ports.operator.retry(jobs)
+
+    async def replay(self, jobs: Jobs) -> list[str]:
+        """Put ended jobs back in the queue with all their attempts anew; a filter selects dead jobs.
+
+        >>> await queue.replay(JobFilter(reason="timed out", limit=100))                # doctest: +SKIP
+        """
+        return await self.ports.operator.replay(jobs)
+
+    async def promote(self, jobs: Jobs) -> list[str]:
+        """Make delayed jobs claimable now."""
+        return await self.ports.operator.promote(jobs)
+
+    async def remove(self, jobs: Jobs) -> list[str]:
+        """Delete jobs that are not active."""
+        return await self.ports.operator.remove(jobs)
+
+    async def cancel(self, jobs: Jobs) -> list[str]:
+        """End waiting jobs, and ask the workers of active ones to end them."""
+        return await self.ports.operator.cancel(jobs)
+
+    async def update(
+        self, job_id: str, *, data: Any = UNSET, delay: int | None = None, priority: int | None = None
+    ) -> None:
+        """Change a job's data, the delay of a delayed job from now on, or its priority."""
+        await self.ports.operator.update(job_id, data=data, delay=delay, priority=priority)
+
+    async def drain(self, delayed: bool = False) -> None:
+        """Delete all waiting jobs, with `delayed` the delayed ones too; active and ended ones stay."""
+        await self.ports.operator.drain(delayed)
+
+    async def clean(self, jobs: JobFilter) -> list[str]:
+        """Delete ended jobs that a filter selects; completed ones where it names no states."""
+        return await self.ports.operator.clean(jobs)
+
+    async def set_limits(self, concurrency: int | None = None, rate: Limit | None = None) -> None:
+        """Limit the whole queue: jobs active at a time, and claims in a time; None lifts a limit."""
+        await self.ports.operator.set_limits(concurrency, rate)
+
+    async def obliterate(self, force: bool = False) -> None:
+        """Delete the queue and all its jobs; `QueueInUse` where jobs are active, unless `force`."""
+        await self.ports.operator.obliterate(force)
 
 
 def _batches(jobs: Iterator[NewJob], size: int) -> Iterator[list[NewJob]]:

@@ -1,23 +1,17 @@
-"""ScheduledJob: jobs of an app that come by themselves."""
+"""ScheduledJob: a schedule that an app declares."""
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from datetime import timedelta
+from typing import Any
 
 from corral.core import naming
 from corral.core.cron import Cron
 from corral.core.job import Job
-from corral.core.keeper import Schedule, Timekeeper
 from corral.core.options import Capability, require
-from corral.errors import InvalidName, Unsupported, short_repr
-from corral.protocols.binding import Binding
+from corral.core.ports import Schedules
+from corral.core.schedule import CATCH_UPS, ScheduleRule
+from corral.errors import InvalidName, InvalidOptions, short_repr
 from corral.queue import Queue
-from corral.store.client import Store
-
-if TYPE_CHECKING:
-    from corral.app import Corral
 
 
 class ScheduledJob:
@@ -28,56 +22,58 @@ class ScheduledJob:
     'added'
     """
 
-    def __init__(self, queue: Queue, binding: Binding, job: Job) -> None:
+    def __init__(self, queue: Queue, job: Job, rule: ScheduleRule) -> None:
         self.queue = queue
         self.job = job
-        """What it fires."""
-        self._binding = binding
+        """The job it adds."""
+        self.rule = rule
 
     @property
     def id(self) -> str:
         return self.job.id
 
     def __repr__(self) -> str:
-        cron = self.job.options.extra["cron"]
-        return f"ScheduledJob({self.id!r}, cron={cron!r}, queue={self.queue.name!r})"
+        rule = self.rule
+        when = f"cron={rule.cron!r}" if rule.every_ms is None else f"every={rule.every_ms}"
+        return f"ScheduledJob({self.id!r}, {when}, queue={self.queue.name!r})"
 
-    async def start(self, store: Store | None = None) -> str:
-        """Write it down: "added", "changed", or "kept" where cron and zone are as before."""
-        return await self._timekeeper(store).schedule(self.job)
+    async def start(self, schedules: Schedules | None = None) -> str:
+        """Write it: "added", "changed", or "kept" where its rule is as before."""
+        return await (schedules or self.queue.schedules).upsert(self.job, self.rule)
 
     async def stop(self) -> bool:
-        """Delete it; what it fired stays. Was there one?"""
-        return await self._timekeeper().unschedule(self.id)
+        """Delete it; jobs it has added stay. Return whether it existed."""
+        return await self.queue.schedules.remove(self.id)
 
     async def pause(self) -> bool:
-        """No firings until it is resumed; what falls between is not made up for. Is there one?"""
-        return await self._timekeeper().pause_schedule(self.id)
+        """Stop firings until it is resumed; those in between are skipped. Return whether it exists."""
+        return await self.queue.schedules.pause(self.id)
 
     async def resume(self) -> bool:
-        """Firings again, from now on. Is there one?"""
-        return await self._timekeeper().resume_schedule(self.id)
+        """Fire again, from now on. Return whether it exists."""
+        return await self.queue.schedules.resume(self.id)
 
     async def run_now(self) -> str | None:
-        """Fire once, besides its own times; the id of that job, or None: it was never started."""
-        return await self._timekeeper().run_now(self.id)
-
-    def _timekeeper(self, store: Store | None = None) -> Timekeeper:
-        make = self.queue.protocol.timekeeper
-        assert make is not None
-        return make(self._binding if store is None else replace(self._binding, store=store))
+        """Fire once, besides its own times; return the id of that job, None where it was never started."""
+        return await self.queue.schedules.run_now(self.id)
 
 
 def declare(
-    queue: Queue, binding: Binding, name: str, data: Any, job_id: str | None, options: Mapping[str, Any]
+    queue: Queue,
+    name: str,
+    data: Any,
+    job_id: str | None,
+    rule: ScheduleRule,
+    options: Mapping[str, Any],
+    now: int,
 ) -> ScheduledJob:
-    """A schedule, checked; refused where its protocol has none, or where the protocol could not keep it."""
-    protocol = queue.protocol
-    require(protocol.name, protocol.capabilities, Capability.CRON, f"cron={short_repr(options.get('cron'))}")
-    now = binding.clock()
-    Cron.parse(options.get("cron"))  # to an option, None would mean "not given"
+    """Return a checked schedule; refused where its protocol has none, or could not keep it."""
     checked = queue.options(options)
-    protocol.check(checked, now)
+    check_rule(queue, rule, now)
+    if checked.delay:
+        when = f"cron {rule.cron!r}" if rule.every_ms is None else f"every={rule.every_ms}"
+        raise InvalidOptions(f"{when} and delay={checked.delay}: give one of them")
+    queue.protocol.check(checked, now)
     job = Job(
         name=naming.check_job_name(name),
         data={} if data is None else data,
@@ -86,43 +82,42 @@ def declare(
         options=checked,
         created_at=now,
     )
-    return ScheduledJob(queue, binding, job)
+    return ScheduledJob(queue, job, rule)
+
+
+def check_rule(queue: Queue, rule: ScheduleRule, now: int) -> None:
+    """Refuse a rule that makes no sense, or that the queue's protocol has no word for."""
+    spec = queue.protocol.spec
+    if rule.every_ms is not None:
+        require(spec.name, spec.capabilities, Capability.INTERVAL, f"every={short_repr(rule.every_ms)}")
+        if rule.cron is not None:
+            raise InvalidOptions(f"cron {rule.cron!r} and every={rule.every_ms}: give one of them")
+        if type(rule.every_ms) is not int or rule.every_ms < 1:
+            raise InvalidOptions(
+                f"every is {short_repr(rule.every_ms)}; use whole milliseconds from 1, or a timedelta"
+            )
+    else:
+        require(spec.name, spec.capabilities, Capability.CRON, f"cron={short_repr(rule.cron)}")
+        cron = Cron.parse(rule.cron, rule.timezone or "UTC")
+        if cron.next_after(now) is None:
+            raise InvalidOptions(f"cron {cron.text!r} never fires; name a day that exists")
+    if rule.catch_up not in CATCH_UPS:
+        raise InvalidOptions(
+            f"catch_up is {short_repr(rule.catch_up)}; use {', '.join(map(repr, CATCH_UPS))}"
+        )
+
+
+def rule_of(cron: str | None, timezone: str, every: int | timedelta | None, catch_up: str) -> ScheduleRule:
+    """Return the rule of these arguments; a time zone goes with a cron expression only."""
+    if every is None:
+        return ScheduleRule(cron=cron, timezone=timezone, catch_up=catch_up)
+    every_ms = every // timedelta(milliseconds=1) if isinstance(every, timedelta) else every
+    return ScheduleRule(cron=cron, every_ms=every_ms, catch_up=catch_up)
 
 
 def _checked_id(name: str) -> str:
-    """The job's name as the schedule's id."""
+    """Return the job's name as the schedule's id."""
     try:
         return naming.check_id(name)
     except InvalidName as error:
         raise InvalidName(f"{error}; or give the schedule an id of its own: id='…'") from None
-
-
-# -- schedules that are there already -----------------------------------------------------------------------
-
-
-async def run_now(app: "Corral", queue: Queue, schedule: Schedule) -> str | None:
-    """Fire a schedule once, besides its own times; the id of that job, or None: it is gone."""
-    timekeeper = _timekeeper_of(app, queue)
-    if timekeeper is not None:
-        return await timekeeper.run_now(schedule.id)
-    # where workers make the jobs of a schedule as they claim, one more of them is a job like any other
-    job = msgspec.structs.replace(schedule.job, id="", created_at=app.clock(), extra={})
-    [job_id] = await app.broker(queue).submit([job])
-    return job_id
-
-
-async def set_paused(app: "Corral", queue: Queue, schedule_id: str, is_paused: bool) -> bool:
-    """No firings of a schedule until it is resumed, or firings again from now on. Is there one?"""
-    timekeeper = _timekeeper_of(app, queue)
-    if timekeeper is None:
-        raise Unsupported(
-            f"protocol {queue.protocol.name!r} has no word for a paused schedule; "
-            f"pause the whole queue, or remove the schedule where it is made"
-        )
-    act = timekeeper.pause_schedule if is_paused else timekeeper.resume_schedule
-    return await act(schedule_id)
-
-
-def _timekeeper_of(app: "Corral", queue: Queue) -> Timekeeper | None:
-    make = queue.protocol.timekeeper
-    return None if make is None else make(app.binding(queue))

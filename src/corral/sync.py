@@ -17,7 +17,7 @@ class SyncRunner:
     """Runs Corral's coroutines for programs without an event loop; an app has it as `app.sync`.
 
     >>> app.sync(send_email.add({"to": "…"}))                   # doctest: +SKIP
-    >>> app.sync(app.queue("mail").inspector.counts())          # doctest: +SKIP
+    >>> app.sync(app.queue("mail").counts())          # doctest: +SKIP
     """
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ async def test_a_generator_is_never_held_as_a_whole(app: Corral) -> None:
 
     queue = app.queue("mail")
     adding = asyncio.create_task(queue.add_many(people()))
-    while not (await queue.inspector.counts())[JobState.WAITING]:
+    while not (await queue.counts())[JobState.WAITING]:
         await asyncio.sleep(0)
     assert taken < 25_000, "the first jobs are there before the last is made"
     assert len(await adding) == 25_000
@@ -60,7 +60,7 @@ async def test_each_of_many_may_have_options_of_its_own(app: Corral) -> None:
     jobs = [("greet", 1), ("greet", 2, {"id": "second", "delay": 60_000}), ("greet", 3, {"attempts": 1})]
     ids = await queue.add_many(jobs, attempts=7)
     assert ids[1] == "second"
-    found = [await queue.inspector.job(job_id) for job_id in ids]
+    found = [await queue.job(job_id) for job_id in ids]
     assert [(job.data, job.options.attempts, job.options.delay) for job in found if job] == [
         (1, 7, 0),
         (2, 7, 60_000),
@@ -104,7 +104,7 @@ async def test_many_of_one_kind_take_the_decorators_options(app: Corral) -> None
     async def send_email(job: Any) -> None: ...
 
     ids = await send_email.add_many({"to": name} for name in ("a", "b"))
-    jobs = [await send_email.queue.inspector.job(job_id) for job_id in ids]
+    jobs = [await send_email.queue.job(job_id) for job_id in ids]
     assert [(job.data, job.options.attempts) for job in jobs if job] == [({"to": "a"}, 4), ({"to": "b"}, 4)]
 
 
@@ -140,7 +140,7 @@ async def test_a_refused_job_of_many_is_named_by_its_position_and_nothing_is_wri
 async def test_of_a_generator_with_a_bad_job_the_position_is_told_too(app: Corral) -> None:
     with pytest.raises(InvalidPayload, match=r"job 10002 of this call: data is nan"):
         await app.queue("mail").add_many(("greet", n if n != 10_002 else float("nan")) for n in range(20_000))
-    assert (await app.queue("mail").inspector.counts())[JobState.WAITING] == 10_000
+    assert (await app.queue("mail").counts())[JobState.WAITING] == 10_000
 
 
 async def test_of_a_kinds_own_list_too_nothing_is_written(app: Corral, server: Server) -> None:

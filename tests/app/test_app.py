@@ -60,7 +60,7 @@ async def test_without_any_address_a_private_server_is_started_and_shared_by_fol
     async with Corral(folder=tmp_path / "data") as app, Corral(folder=tmp_path / "data") as other:
         job = await app.queue("mail").add("greet", {"name": "Ada"})
         assert app.url.startswith("unix://")
-        found = await other.queue("mail").inspector.job(job.id)
+        found = await other.queue("mail").job(job.id)
         assert found is not None
         assert found.data == {"name": "Ada"}
 
@@ -110,7 +110,7 @@ async def test_options_of_the_decorator_are_those_of_each_job(app: Corral) -> No
     assert job.options.backoff == Backoff("fixed", 250, 0.5)
     assert job.options.keep_completed == Keep(count=100)
     assert job.options.keep_dead == Keep(age=3600)
-    found = await send_email.queue.inspector.job(job.id)
+    found = await send_email.queue.job(job.id)
     assert found is not None
     assert found.options == job.options
 
@@ -163,7 +163,7 @@ async def test_delay_and_priority_are_given_at_add(app: Corral, server: Server) 
 
     job = await send_email.add({"to": "…"}, delay=60_000, priority=5)
     assert (job.options.delay, job.options.priority) == (60_000, 5)
-    assert (await app.queue("mail").inspector.counts())[JobState.DELAYED] == 1
+    assert (await app.queue("mail").counts())[JobState.DELAYED] == 1
     with server.connect() as client:
         [(_, score)] = client.zrange("bull:mail:delayed", 0, -1, withscores=True)
         assert int(score / 4096) == job.created_at + 60_000
@@ -201,7 +201,7 @@ async def test_an_id_of_ones_own_is_kept_and_its_second_job_is_the_first(app: Co
     first = await queue.add("greet", {"n": 1}, id="order-7")
     second = await queue.add("greet", {"n": 2}, id="order-7")
     assert (first.id, second.id) == ("order-7", "order-7")
-    found = await queue.inspector.job("order-7")
+    found = await queue.job("order-7")
     assert found is not None
     assert found.data == {"n": 1}
     assert [event.kind for event in await queue.events.range()] == ["added", "waiting", "duplicated"]
@@ -213,7 +213,7 @@ async def test_an_id_of_ones_own_is_kept_and_its_second_job_is_the_first(app: Co
 )
 async def test_data_reads_back_as_it_was_given(app: Corral, data: Any) -> None:
     job = await app.queue("mail").add("greet", data)
-    found = await app.queue("mail").inspector.job(job.id)
+    found = await app.queue("mail").job(job.id)
     assert found is not None
     assert found.data == data
     assert type(found.data) is type(data)
@@ -241,7 +241,7 @@ async def test_a_foreign_queue_whose_name_breaks_our_grammar_is_read_all_the_sam
         client.lpush("bull:my queue:wait", "1")
     [queue] = await app.queues()
     assert queue.name == "my queue"
-    assert (await queue.inspector.counts())[JobState.WAITING] == 1
+    assert (await queue.counts())[JobState.WAITING] == 1
 
 
 # -- schemas -------------------------------------------------------------------------------------------------

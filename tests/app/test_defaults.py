@@ -51,7 +51,7 @@ async def _wait_after(app: Corral, queue: Queue, job: Job, made: int) -> int:
         if fields[0] == b"1" and made:
             # as if it had failed before, and is due now
             await store.call("HSET", f"bull:mail:{job.id}", "atm", made)
-            await queue.operator.promote([job.id])
+            await queue.promote([job.id])
         elif fields[0] == str(made + 1).encode():
             return int(fields[1])
         await asyncio.sleep(0.01)
@@ -68,16 +68,16 @@ async def test_finished_jobs_are_kept_as_many_as_asked(app: Corral, given: Any, 
         raise ValueError("no")
 
     ids = [(await kind.add({})).id for kind in (greet, fail) for _ in range(3)]
-    inspector = app.queue("mail").inspector
+    queue = app.queue("mail")
     async with working(app, concurrency=1):
         deadline = asyncio.get_running_loop().time() + 10
         while asyncio.get_running_loop().time() < deadline:
-            counts = await inspector.counts()
+            counts = await queue.counts()
             if not counts[JobState.WAITING] + counts[JobState.ACTIVE]:
                 break
             await asyncio.sleep(0.01)
     assert (counts[JobState.COMPLETED], counts[JobState.DEAD]) == (kept, kept)
-    alive = [job_id for job_id in ids if await inspector.job(job_id) is not None]
+    alive = [job_id for job_id in ids if await queue.job(job_id) is not None]
     assert len(alive) == 2 * kept
     assert alive == [*ids[3 - kept : 3], *ids[6 - kept :]], "the newest are kept"
 

@@ -132,7 +132,7 @@ async def test_a_worker_is_named_by_host_process_and_chance(app: Corral) -> None
 
     async with working(app):
         job = await ended(greet.queue, (await greet.add()).id)
-        [worker] = await greet.queue.inspector.workers()
+        [worker] = await greet.queue.workers()
     assert re.fullmatch(rf"{re.escape(socket.gethostname())}-{os.getpid()}-[0-9a-f]{{6}}", job.worker or "")
     assert worker.name == job.worker
 
@@ -181,7 +181,7 @@ async def _check_words(app: Corral, kind: Any) -> None:
         job = await ended(kind.queue, (await kind.add({})).id)
     assert job.state is JobState.COMPLETED, job.reason
     assert job.progress == {"progress": 25, "message": "half a scene"}
-    assert await kind.queue.inspector.logs(job.id) == ["first line"]
+    assert await kind.queue.logs(job.id) == ["first line"]
     events = await kind.queue.events.range()
     [progress] = [event for event in events if event.kind == "progress"]
     assert progress.data["data"] == {"progress": 25, "message": "half a scene"}
@@ -224,7 +224,7 @@ async def test_a_thousand_lines_of_log_are_kept(app: Corral) -> None:
 
     async with working(app):
         job = await ended(tell.queue, (await tell.add()).id)
-    lines = await tell.queue.inspector.logs(job.id, 0, 2000)
+    lines = await tell.queue.logs(job.id, 0, 2000)
     assert (len(lines), lines[0], lines[-1]) == (1000, "line 3", "line 1002")
     assert job.result == [1, 1000, 1000]
 
@@ -257,7 +257,7 @@ async def test_a_running_handler_is_told_of_a_cancellation(app: Corral, protocol
     async with working(app, **SHORT_LOCK):
         added = await paint.add({})
         await reached(paint.queue, added.id, JobState.ACTIVE)
-        assert await paint.queue.operator.cancel([added.id]) == [added.id]
+        assert await paint.queue.cancel([added.id]) == [added.id]
         deadline = time.monotonic() + 10
         while len(seen) < 2 and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
@@ -275,7 +275,7 @@ async def test_sync_handlers_are_told_too(app: Corral, process: bool) -> None:
     async with working(app, **SHORT_LOCK):
         added = await paint.add()
         await reached(paint.queue, added.id, JobState.ACTIVE)
-        await paint.queue.operator.cancel([added.id])
+        await paint.queue.cancel([added.id])
         job = await ended(paint.queue, added.id)
     assert (job.state, job.result) == (JobState.COMPLETED, "cancelled"), "the handler decides how it ends"
 
@@ -283,8 +283,8 @@ async def test_sync_handlers_are_told_too(app: Corral, process: bool) -> None:
 async def test_a_cancelled_job_that_has_not_started_is_gone(app: Corral) -> None:
     queue = app.queue("mail")
     job = await queue.add("greet", delay=60_000)
-    assert await queue.operator.cancel([job.id]) == [job.id]
-    assert await queue.inspector.job(job.id) is None
+    assert await queue.cancel([job.id]) == [job.id]
+    assert await queue.job(job.id) is None
 
 
 # -- how they end -------------------------------------------------------------------------------------------

@@ -388,7 +388,7 @@ async def test_text_that_means_something_elsewhere_is_data_here(
     queue = app.queue(protocol=protocol)
     data = {text: [text, {"inside": text}]}
     job = await queue.add(NAMED[protocol], data)
-    found = await queue.inspector.job(job.id)
+    found = await queue.job(job.id)
     assert found is not None
     assert found.data == data
     with furnished.connect() as client:
@@ -444,4 +444,4 @@ async def test_what_a_handler_cannot_say_is_refused_there_and_tells_nobody(
         job = await ended(queue, (await kind.add({})).id)
     assert job.state is JobState.COMPLETED, job.trace
     assert len(refusals) == len(BAD_WORDS) * 4, "each of them, in this job and in the three before it"
-    assert await queue.inspector.logs(job.id) == [r"a\ud800b"]
+    assert await queue.logs(job.id) == [r"a\ud800b"]

@@ -99,7 +99,7 @@ def app(url: str) -> Iterator[Corral]:
 
 def state(app: Corral, job_id: str, protocol: str = "bullmq") -> JobState | None:
     queue = app.queue("mail") if protocol == "bullmq" else app.queue(protocol=protocol)
-    job = app.sync(queue.inspector.job(job_id))
+    job = app.sync(queue.job(job_id))
     return None if job is None else job.state
 
 
@@ -129,7 +129,7 @@ def test_what_still_runs_after_the_grace_is_given_back(
     assert eventually(lambda: state(app, job.id) is JobState.ACTIVE), worker.log()
     worker.send(signal.SIGTERM)
     assert worker.exit_code() == 0
-    found = app.sync(app.queue("mail").inspector.job(job.id))
+    found = app.sync(app.queue("mail").job(job.id))
     assert found is not None
     assert (found.state, found.attempts_made) == (JobState.WAITING, 0), "given back, and no attempt spent"
     with server.connect() as client:
@@ -146,9 +146,9 @@ def test_the_second_signal_ends_at_once_and_gives_everything_back(
     assert eventually(lambda: "stopping" in worker.log())
     worker.send(signal.SIGTERM)
     assert worker.exit_code(10) == 0
-    jobs = [app.sync(app.queue("mail").inspector.job(job_id)) for job_id in ids]
+    jobs = [app.sync(app.queue("mail").job(job_id)) for job_id in ids]
     assert {(job.state, job.attempts_made) for job in jobs if job} == {(JobState.WAITING, 0)}
-    listed = app.sync(app.queue("mail").inspector.jobs(JobState.WAITING))
+    listed = app.sync(app.queue("mail").jobs(JobState.WAITING))
     assert sorted(int(job.id) for job in listed) == sorted(map(int, ids)), "each is there once"
 
 

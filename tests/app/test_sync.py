@@ -33,11 +33,11 @@ def test_a_plain_function_adds_and_reads_jobs(app: Corral) -> None:
     job = app.sync(greet.add({"to": "Ada"}, priority=3))
     assert job.id == "1"
     assert app.sync(app.queue("mail").add_many([("greet", n) for n in range(700)]))[-1] == "701"
-    assert app.sync(app.queue("mail").inspector.counts())[JobState.WAITING] == 701
-    found = app.sync(app.queue("mail").inspector.job("1"))
+    assert app.sync(app.queue("mail").counts())[JobState.WAITING] == 701
+    found = app.sync(app.queue("mail").job("1"))
     assert found is not None
     assert (found.data, found.options.priority) == ({"to": "Ada"}, 3)
-    assert app.sync(app.queue("mail").operator.cancel(["1"])) == ["1"]
+    assert app.sync(app.queue("mail").cancel(["1"])) == ["1"]
     assert [event.kind for event in app.sync(app.queue("mail").events.range(count=2))] == ["added", "waiting"]
 
 
@@ -68,13 +68,13 @@ def test_a_child_made_by_fork_has_a_door_of_its_own(app: Corral) -> None:
     if child == 0:
         try:
             added = app.sync(queue.add("greet", "child"), timeout=10).id
-            read = app.sync(queue.inspector.job("1"), timeout=10)
+            read = app.sync(queue.job("1"), timeout=10)
             os._exit(0 if added == "2" and read is not None and read.data == "before" else 1)
         finally:
             os._exit(2)
     assert eventually(lambda: os.waitpid(child, os.WNOHANG) == (child, 0)), "the child could add and read"
     assert app.sync(queue.add("greet", "after"), timeout=10).id == "3"
-    found = app.sync(queue.inspector.job("2"))
+    found = app.sync(queue.job("2"))
     assert found is not None
     assert found.data == "child"
 
@@ -134,7 +134,7 @@ def test_a_closed_door_opens_again(app: Corral) -> None:
 async def test_an_event_loop_and_the_door_share_an_app(app: Corral) -> None:
     """As in a notebook, whose cells run on a loop: awaited or through the door, in any order."""
     queue = app.queue("mail")
-    inspector = queue.inspector
+    inspector = queue
     for turn in range(3):
         await queue.add("greet")
         app.sync(queue.add("greet"))

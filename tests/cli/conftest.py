@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corral import Corral, Job, JobState, Queue, Unrecoverable
-from corral.protocols import PROTOCOLS
+from corral.protocols import protocol_names
 from tests.support.apps import ended, working
 from tests.support.shell import Said, corral
 
@@ -41,7 +41,7 @@ class AppQueue:
             return "sent"
 
     def can(self, capability: str) -> bool:
-        return capability in self.queue.protocol.capabilities
+        return capability in self.queue.protocol.spec.capabilities
 
     def add(self, *data: Any, **options: Any) -> list[str]:
         """Ids of new jobs."""
@@ -59,14 +59,14 @@ class AppQueue:
         return ids
 
     def job(self, job_id: str) -> Job | None:
-        return self.app.sync(self.queue.inspector.job(job_id))
+        return self.app.sync(self.queue.job(job_id))
 
     def state(self, job_id: str) -> JobState | None:
         job = self.job(job_id)
         return None if job is None else job.state
 
     def counts(self) -> dict[JobState, int]:
-        return self.app.sync(self.queue.inspector.counts())
+        return self.app.sync(self.queue.counts())
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def app_queues(url: str) -> Iterator[Callable[[str], AppQueue]]:
     app.sync.close()
 
 
-@pytest.fixture(params=list(PROTOCOLS))
+@pytest.fixture(params=protocol_names())
 def app_queue(request: pytest.FixtureRequest, app_queues: Callable[[str], AppQueue]) -> AppQueue:
     """A app_queue in each protocol."""
     return app_queues(request.param)

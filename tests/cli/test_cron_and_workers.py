@@ -8,6 +8,7 @@ import pytest
 from corral import JobState
 from corral.core.job import Job
 from corral.core.options import Capability
+from corral.core.schedule import ScheduleRule
 from corral.protocols.bullmq.schedulers import BullmqSchedulers
 from tests.cli.conftest import AppQueue, Shell
 from tests.support.apps import working
@@ -27,9 +28,15 @@ def scheduled(request: pytest.FixtureRequest, app_queues: Callable[[str], AppQue
             BullmqSchedulers(binding).upsert("report", rule, name="send", data={"n": 1}, options=options)
         )
     else:
-        options = app_queue.queue.options({"cron": YEARLY, "timezone": "UTC", "attempts": 7})
-        job = Job(name="send", data={"n": 1}, queue="mail", id="report", options=options)
-        app_queue.app.sync(app_queue.queue.operator.schedule(job))  # type: ignore[attr-defined]
+        job = Job(
+            name="send",
+            data={"n": 1},
+            queue="mail",
+            id="report",
+            options=app_queue.queue.options({"attempts": 7}),
+        )
+        rule = ScheduleRule(cron=YEARLY, timezone="UTC")
+        app_queue.app.sync(app_queue.queue.schedules.upsert(job, rule))
     return app_queue
 
 
@@ -95,7 +102,7 @@ def test_workers_are_listed_while_they_are_alive(app_queue: AppQueue, shell: She
     async def look_while_one_works() -> None:
         queues = [app_queue.queue.name]
         async with working(app_queue.app, queues=queues, protocol=app_queue.protocol, name="bessie"):
-            while not await app_queue.queue.inspector.workers():
+            while not await app_queue.queue.workers():
                 await asyncio.sleep(0.01)
             said = await asyncio.to_thread(shell, "workers", "--json")
             assert [(one["protocol"], one["queues"], one["name"]) for one in said.documents] == [

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from corral.cli.demo.stage import percentile
-from corral.protocols import PROTOCOLS
+from corral.protocols import protocol_names
 from tests.support.polling import eventually
 
 LONGEST_S = 60
@@ -90,9 +90,9 @@ def test_kept_it_runs_on_with_a_page_until_a_signal(folder: Path) -> None:
 
         def is_working() -> bool:
             queues = httpx2.get(told[-1]["queues"], timeout=10).json()["queues"]
-            return {
-                queue["protocol"] for queue in queues if _workers(told[-1]["queues"], queue)
-            } == PROTOCOLS.keys()
+            return {queue["protocol"] for queue in queues if _workers(told[-1]["queues"], queue)} == set(
+                protocol_names()
+            )
 
         assert eventually(is_working, 30)
     finally:

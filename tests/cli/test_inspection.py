@@ -155,7 +155,7 @@ def test_queues_are_listed_with_counts_pause_and_workers(shell: Callable[..., Sa
     for delay in ("0", "60000"):
         shell("queue", "add", "mail", "greet", "--delay", delay)
     app = Corral(url)
-    app.sync(app.queue("mail").operator.pause())
+    app.sync(app.queue("mail").pause())
     app.sync(app.close())
     app.sync.close()
     [mail] = shell("queue", "ls", "--json").documents

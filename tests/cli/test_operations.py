@@ -29,7 +29,7 @@ def test_a_queue_is_shown_with_what_it_can_and_what_died_last(app_queue: AppQueu
         False,
     )
     assert document["counts"]["waiting"] == 1
-    assert document["capabilities"] == sorted(app_queue.queue.protocol.capabilities)
+    assert document["capabilities"] == sorted(app_queue.queue.protocol.spec.capabilities)
     said = shell("queue", "show", *app_queue.words)
     assert said.code == 0
     assert "no such user" in said.out
@@ -53,10 +53,10 @@ def test_a_queue_is_paused_and_resumed_or_the_reason_is_given(app_queue: AppQueu
         assert "protocol 'streams' has no pause; stop its workers instead" in said.err
         return
     assert said.out == f"queue 'mail' of protocol '{app_queue.protocol}' is paused\n"
-    assert app_queue.app.sync(app_queue.queue.inspector.is_paused())
+    assert app_queue.app.sync(app_queue.queue.is_paused())
     [document] = shell("queue", "resume", *app_queue.words, "--json").documents
     assert document == {"protocol": app_queue.protocol, "queue": "mail", "paused": False}
-    assert not app_queue.app.sync(app_queue.queue.inspector.is_paused())
+    assert not app_queue.app.sync(app_queue.queue.is_paused())
 
 
 def test_drain_deletes_what_waits_once_it_is_agreed(app_queue: AppQueue, shell: Shell) -> None:
@@ -275,7 +275,7 @@ def test_a_job_that_ends_while_its_past_is_told_is_told_to_its_end(
     [job_id] = app_queue.add({})
 
     async def told() -> list[str]:
-        job = await app_queue.queue.inspector.job(job_id)
+        job = await app_queue.queue.job(job_id)
         assert job is not None
         kinds = []
         async with aclosing(among_others(app_queue.queue, job)) as events:  # type: ignore[type-var]

@@ -78,7 +78,7 @@ class Worker:
 
 def result(app: Corral, queue: str, job_id: str) -> object:
     """What a job's handler returned, once it has."""
-    inspector = app.queue(queue).inspector
+    inspector = app.queue(queue)
 
     def is_over() -> bool:
         job = app.sync(inspector.job(job_id))
@@ -103,7 +103,7 @@ def test_a_worker_runs_the_app_of_its_folder_until_a_signal(barn: Path, app: Cor
         assert loop == "uvloop", "the faster loop is used where it is installed"
         assert isinstance(result(app, "mail", ids[1]), int), "a child process finds the module too"
         assert result(app, "sums", total) == 6
-        assert [seen.name for seen in app.sync(app.queue("mail").inspector.workers())] == ["barn-1"]
+        assert [seen.name for seen in app.sync(app.queue("mail").workers())] == ["barn-1"]
         code, out, log = worker.stop()
     assert (code, out) == (0, "")
     lines = [json.loads(line) for line in log.splitlines()]
@@ -117,7 +117,7 @@ def test_a_worker_serves_only_the_queues_it_is_given(barn: Path, app: Corral) ->
     with Worker("barn", "--queue", "sums", cwd=barn) as worker:
         assert result(app, "sums", total) == 4
         assert worker.stop(signal.SIGINT)[0] == 0
-    job = app.sync(app.queue("mail").inspector.job(mail))
+    job = app.sync(app.queue("mail").job(mail))
     assert job is not None
     assert job.state is JobState.WAITING
 

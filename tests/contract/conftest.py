@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corral.protocols import PROTOCOLS
+from corral.protocols import protocol_names
 from corral.store.client import Store
 from tests.support.harness import QueueHarness
 
@@ -18,7 +18,7 @@ class ContractHarness(QueueHarness):
     profile = {"lock_ms": 30_000, "recover_ms": 20}  # noqa: RUF012
 
 
-@pytest.fixture(params=list(PROTOCOLS))
+@pytest.fixture(params=protocol_names())
 async def harness(request: pytest.FixtureRequest, store: Store) -> AsyncIterator[QueueHarness]:
     async with ContractHarness(request.param, store) as harness:
         yield harness

@@ -11,9 +11,10 @@ from corral.core.options import Capability
 from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry
 from corral.core.ports import Why
 from corral.errors import SettleError
-from corral.protocols import PROTOCOLS
+from corral.protocols import names_with
 from tests.contract.conftest import within
 from tests.support.harness import QueueHarness
+from tests.support.jobs import submit
 
 AWKWARD = {
     "big": 130775545883395173,
@@ -32,7 +33,7 @@ async def claim_one(broker):
 
 async def test_a_submitted_job_is_claimed_with_its_data_untouched(harness: QueueHarness):
     broker = harness.broker()
-    [job_id] = await broker.submit([harness.job(AWKWARD)])
+    [job_id] = await submit(broker, [harness.job(AWKWARD)])
     claim = await claim_one(broker)
     assert claim.job.id == job_id
     assert claim.job.name == harness.job_name
@@ -42,7 +43,7 @@ async def test_a_submitted_job_is_claimed_with_its_data_untouched(harness: Queue
 
 async def test_a_batch_of_any_size_comes_out_in_order(harness: QueueHarness):
     broker = harness.broker()
-    ids = await broker.submit([harness.job({"n": n}) for n in range(1234)])
+    ids = await submit(broker, [harness.job({"n": n}) for n in range(1234)])
     assert len(set(ids)) == 1234
     seen = []
     while len(seen) < 1234:
@@ -54,7 +55,7 @@ async def test_a_batch_of_any_size_comes_out_in_order(harness: QueueHarness):
 
 
 async def test_submitting_nothing_does_nothing(harness: QueueHarness, server):
-    assert await harness.broker().submit([]) == []
+    assert await submit(harness.broker(), []) == []
     with server.connect() as client:
         assert client.dbsize() == 0
 
@@ -85,7 +86,7 @@ async def test_a_claim_says_whose_it_is(harness: QueueHarness):
 
 async def test_a_turn_settles_and_claims_in_one_trip(harness: QueueHarness):
     broker = harness.broker()
-    first, second = await broker.submit([harness.job(), harness.job()])
+    first, second = await submit(broker, [harness.job(), harness.job()])
     claim = await claim_one(broker)
     turn = await broker.turn([harness.settle(claim, Completed(b'{"ok":true}'))], 1)
     assert turn.verdicts == [None]
@@ -99,7 +100,7 @@ async def test_a_turn_settles_and_claims_in_one_trip(harness: QueueHarness):
 
 async def test_a_dead_job_keeps_its_reason(harness: QueueHarness):
     broker = harness.broker()
-    [job_id] = await broker.submit([harness.job()])
+    [job_id] = await submit(broker, [harness.job()])
     claim = await claim_one(broker)
     await broker.turn([harness.settle(claim, Dead("schief gelaufen: ß", "Traceback …"))], 0)
     dead = await harness.inspector.job(job_id)
@@ -134,7 +135,7 @@ async def test_one_refused_settlement_leaves_its_neighbours_alone(harness: Queue
 
 async def test_competing_workers_share_the_jobs_without_overlap(harness: QueueHarness):
     brokers = [harness.broker(f"worker-{n}") for n in range(4)]
-    ids = await brokers[0].submit([harness.job({"n": n}) for n in range(400)])
+    ids = await submit(brokers[0], [harness.job({"n": n}) for n in range(400)])
 
     async def work(broker):
         seen, settlements = [], []
@@ -251,7 +252,7 @@ async def test_an_abandoned_job_goes_to_another_worker_and_the_late_settlement_i
 
 async def test_a_job_that_kills_every_worker_ends_dead(harness: QueueHarness):
     broker = harness.broker(lock_ms=60, max_stalls=2)
-    [job_id] = await broker.submit([harness.job()])
+    [job_id] = await submit(broker, [harness.job()])
     await claim_one(broker)
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
@@ -271,7 +272,7 @@ async def test_a_job_that_kills_every_worker_ends_dead(harness: QueueHarness):
 async def test_what_a_lost_trip_claimed_can_be_adopted(harness: QueueHarness):
     """The answer is lost after the script ran: another broker object plays the trip that nobody saw."""
     broker = harness.broker()
-    ids = await broker.submit([harness.job({"n": n}) for n in range(3)])
+    ids = await submit(broker, [harness.job({"n": n}) for n in range(3)])
     real_run, store = harness.store.run, harness.store
 
     async def run_and_lose(*args, **kwargs):
@@ -292,7 +293,7 @@ async def test_what_a_lost_trip_claimed_can_be_adopted(harness: QueueHarness):
 
 async def test_settling_after_a_lost_trip_does_not_forget_what_it_may_have_claimed(harness: QueueHarness):
     broker = harness.broker()
-    first, second = await broker.submit([harness.job(), harness.job()])
+    first, second = await submit(broker, [harness.job(), harness.job()])
     claim = await claim_one(broker)
     real_run, store = harness.store.run, harness.store
 
@@ -312,7 +313,7 @@ async def test_settling_after_a_lost_trip_does_not_forget_what_it_may_have_claim
 
 async def test_a_trip_that_only_settles_may_be_under_way_beside_one_that_claims(harness: QueueHarness):
     broker = harness.broker()
-    ids = await broker.submit([harness.job({"n": n}) for n in range(3)])
+    ids = await submit(broker, [harness.job({"n": n}) for n in range(3)])
     first = await claim_one(broker)
     claiming, settling = await asyncio.gather(broker.turn([], 1), broker.turn([harness.settle(first)], 0))
     [second] = claiming.claims
@@ -357,7 +358,7 @@ async def test_a_lost_trip_that_claimed_nothing_leaves_nothing_to_adopt(harness:
 
 async def test_a_lost_trip_that_arrives_after_its_recovery_claims_nothing(harness: QueueHarness):
     broker = harness.broker()
-    ids = await broker.submit([harness.job()])
+    ids = await submit(broker, [harness.job()])
     real_run, store = harness.store.run, harness.store
     late = []
 
@@ -408,7 +409,7 @@ async def test_the_reporter_writes_only_while_the_claim_is_held(harness: QueueHa
 
 async def test_events_tell_the_life_of_a_job_in_order(harness: QueueHarness):
     broker = harness.broker()
-    [job_id] = await broker.submit([harness.job()])
+    [job_id] = await submit(broker, [harness.job()])
     claim = await claim_one(broker)
     await harness.reporter().progress(claim, 50)
     await broker.turn([harness.settle(claim, Completed(b'{"ok":1}'))], 0)
@@ -423,7 +424,7 @@ async def test_events_can_be_read_page_by_page_and_tailed(harness: QueueHarness)
     everything = await harness.events.range()
     assert everything
     assert all(
-        event.protocol == harness.protocol.name and event.queue == harness.queue for event in everything
+        event.protocol == harness.protocol.spec.name and event.queue == harness.queue for event in everything
     )
     paged, after = [], "-"
     while page := await harness.events.range(after, 3):
@@ -437,7 +438,7 @@ async def test_events_can_be_read_page_by_page_and_tailed(harness: QueueHarness)
     tail = harness.events.tail(after="$")
     following = asyncio.create_task(anext(tail))
     await asyncio.sleep(0.2)
-    [new_id] = await broker.submit([harness.job()])
+    [new_id] = await submit(broker, [harness.job()])
     assert (await asyncio.wait_for(following, 5)).job_id == new_id
     await tail.aclose()
 
@@ -455,7 +456,7 @@ async def test_counts_follow_the_jobs(harness: QueueHarness):
 
 async def test_waiting_and_active_jobs_can_be_listed(harness: QueueHarness):
     broker, inspector = harness.broker(), harness.inspector
-    ids = await broker.submit([harness.job({"n": n}) for n in range(5)])
+    ids = await submit(broker, [harness.job({"n": n}) for n in range(5)])
     await claim_one(broker)
     waiting = await inspector.jobs(JobState.WAITING, 0, 3)
     assert [job.id for job in waiting] == ids[1:4], "the next to run first"
@@ -480,14 +481,14 @@ async def test_a_worker_that_waits_is_listed(harness: QueueHarness):
 
 async def test_a_waiting_job_that_is_cancelled_never_runs(harness: QueueHarness):
     broker = harness.broker()
-    first, second = await broker.submit([harness.job(), harness.job()])
+    first, second = await submit(broker, [harness.job(), harness.job()])
     assert await harness.operator.cancel([first, "no-such-job"]) == [first]
     assert [claim.job.id for claim in (await broker.turn([], 5)).claims] == [second]
 
 
 async def test_the_holder_of_a_cancelled_job_is_told_and_ends_it(harness: QueueHarness):
     broker = harness.broker()
-    [job_id] = await broker.submit([harness.job()])
+    [job_id] = await submit(broker, [harness.job()])
     claim = await claim_one(broker)
     assert list((await broker.extend([claim])).cancelled) == []
     assert await harness.operator.cancel([job_id]) == [job_id]
@@ -501,14 +502,14 @@ async def test_the_holder_of_a_cancelled_job_is_told_and_ends_it(harness: QueueH
 
 async def test_an_ended_job_cannot_be_cancelled(harness: QueueHarness):
     broker = harness.broker()
-    [job_id] = await broker.submit([harness.job()])
+    [job_id] = await submit(broker, [harness.job()])
     await broker.turn([harness.settle(await claim_one(broker))], 0)
     assert await harness.operator.cancel([job_id]) == []
 
 
 async def test_an_ended_job_can_be_removed_and_a_held_one_cannot(harness: QueueHarness):
     broker = harness.broker()
-    first, second = await broker.submit([harness.job(), harness.job()])
+    first, second = await submit(broker, [harness.job(), harness.job()])
     await broker.turn([harness.settle(await claim_one(broker))], 1)
     assert await harness.operator.remove([first, second]) == [first]
     assert await harness.inspector.job(first) is None
@@ -520,14 +521,14 @@ async def test_an_ended_job_can_be_removed_and_a_held_one_cannot(harness: QueueH
 
 def where(capability: Capability):
     """Run a test in the protocols that have the capability; refusals elsewhere have tests of their own."""
-    able = [name for name, protocol in PROTOCOLS.items() if capability in protocol.capabilities]
+    able = names_with(capability)
     return pytest.mark.parametrize("harness", able, indirect=True)
 
 
 @where(Capability.RETRY)
 async def test_a_failed_attempt_is_tried_again_after_its_delay(harness: QueueHarness):
     broker = harness.broker()
-    [job_id] = await broker.submit([harness.job()])
+    [job_id] = await submit(broker, [harness.job()])
     claim = await claim_one(broker)
     turn = await broker.turn([harness.settle(claim, Retry(250, "boom", "trace 1"))], 1)
     assert turn.claims == []
@@ -603,9 +604,9 @@ async def test_a_paused_queue_hands_out_nothing_until_it_resumes(harness: QueueH
 @where(Capability.CUSTOM_ID)
 async def test_adding_an_id_that_exists_changes_nothing(harness: QueueHarness):
     broker = harness.broker()
-    chosen = "order-17" if harness.protocol.name == "bullmq" else "0b0e7e6c-6f5e-4f3b-9a53-2f4f0a9d8c11"
-    assert await broker.submit([harness.job({"n": 1}, id=chosen)]) == [chosen]
-    assert await broker.submit([harness.job({"n": 2}, id=chosen)]) == [chosen]
+    chosen = "order-17" if harness.protocol.spec.name == "bullmq" else "0b0e7e6c-6f5e-4f3b-9a53-2f4f0a9d8c11"
+    assert await submit(broker, [harness.job({"n": 1}, id=chosen)]) == [chosen]
+    assert await submit(broker, [harness.job({"n": 2}, id=chosen)]) == [chosen]
     turn = await broker.turn([], 5)
     assert [claim.job.data for claim in turn.claims] == [{"n": 1}]
 
@@ -613,7 +614,7 @@ async def test_adding_an_id_that_exists_changes_nothing(harness: QueueHarness):
 @where(Capability.LOGS)
 async def test_logs_are_kept_in_order(harness: QueueHarness):
     broker, reporter = harness.broker(), harness.reporter()
-    [job_id] = await broker.submit([harness.job(keep_logs=3)])
+    [job_id] = await submit(broker, [harness.job(keep_logs=3)])
     claim = await claim_one(broker)
     assert [await reporter.log(claim, f"line {n}") for n in range(5)] == [1, 2, 3, 3, 3]
     assert await harness.inspector.logs(job_id) == ["line 2", "line 3", "line 4"]

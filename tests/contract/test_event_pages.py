@@ -54,7 +54,7 @@ async def test_a_page_of_columns_says_what_the_events_say(harness: QueueHarness)
     events = await harness.events.range()
     assert len(events) > 15
     page = await harness.events.page()
-    assert as_events(page.columns, harness.protocol.name, harness.queue) == events
+    assert as_events(page.columns, harness.protocol.spec.name, harness.queue) == events
     assert page.extent == await harness.events.extent()
     assert page.size > 0
 
@@ -66,7 +66,7 @@ async def test_pages_of_any_size_join_without_a_seam(harness: QueueHarness):
         after, paged = "-", []
         while (page := await harness.events.page(after, "+", count)).seen:
             assert page.seen <= count
-            paged += as_events(page.columns, harness.protocol.name, harness.queue)
+            paged += as_events(page.columns, harness.protocol.spec.name, harness.queue)
             after = page.last
         assert paged == events
 
@@ -86,7 +86,7 @@ async def test_a_log_that_is_not_there_is_an_empty_page(harness: QueueHarness):
 
 
 def event_key(harness: QueueHarness) -> str:
-    return EVENT_KEYS[harness.protocol.name].format(harness.namespace, harness.queue).removeprefix(":")
+    return EVENT_KEYS[harness.protocol.spec.name].format(harness.namespace, harness.queue).removeprefix(":")
 
 
 async def test_a_strangers_entry_is_read_as_it_stands(harness: QueueHarness, server):
@@ -98,7 +98,7 @@ async def test_a_strangers_entry_is_read_as_it_stands(harness: QueueHarness, ser
         client.xadd(key, {"event": "completed", "returnvalue": '"\\ud800"', "data": "NaN", "type": "x"})
         client.xadd(key, {"nothing": "known", "delay": "12", "count": "x1"})
     events = await harness.events.range()
-    read = as_events((await harness.events.page()).columns, harness.protocol.name, harness.queue)
+    read = as_events((await harness.events.page()).columns, harness.protocol.spec.name, harness.queue)
     assert [event.id for event in read] == [event.id for event in events]
     assert [event.kind for event in read] == [event.kind for event in events]
     assert [event.job_id for event in read] == [event.job_id for event in events]

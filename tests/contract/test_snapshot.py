@@ -1,32 +1,42 @@
 """Every job as it stands while the queue works on, and many jobs in at once, once."""
 
 import asyncio
+from collections.abc import Sequence
 from uuid import uuid4
 
 import pytest
 
-from corral.core.bulk import Ledger, Wanted
+from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.options import Capability
 from corral.core.outcome import Completed, Dead, Released
+from corral.core.ports import Broker, Ledger
 from corral.errors import InvalidName, InvalidPayload
 from tests.support.harness import QueueHarness
+from tests.support.jobs import submit
 
-ALL = Wanted()
+ALL = JobFilter()
 LEDGER = Ledger("query/7", 60)
 
 
-def census(harness: QueueHarness):
-    return harness.protocol.census(harness.binding())
+def snapshot(harness: QueueHarness):
+    return harness.protocol.bind(harness.binding()).snapshot
 
 
-def intake(harness: QueueHarness):
-    return harness.protocol.intake(harness.binding("producer"))
+def producer(harness: QueueHarness) -> Broker:
+    return harness.protocol.bind(harness.binding("producer")).broker
 
 
-async def everyone(harness: QueueHarness, wanted: Wanted = ALL) -> list[Job]:
+async def submit_once(harness: QueueHarness, jobs: Sequence[Job], ledger: Ledger = LEDGER) -> int:
+    """How many of these jobs were new."""
+    answers = await producer(harness).submit(jobs, ledger)
+    assert [answer.id for answer in answers] == [job.id for job in jobs]  # type: ignore[union-attr]
+    return sum(not answer.existed for answer in answers)  # type: ignore[union-attr]
+
+
+async def everyone(harness: QueueHarness, wanted: JobFilter = ALL) -> list[Job]:
     """One pass over all records, each read once."""
-    taken, seen, cursor = census(harness), set(), "0"
+    taken, seen, cursor = snapshot(harness), set(), "0"
     jobs: list[Job] = []
     while True:
         ids, cursor = await taken.ids(cursor)
@@ -39,7 +49,7 @@ async def everyone(harness: QueueHarness, wanted: Wanted = ALL) -> list[Job]:
 
 async def shelves(harness: QueueHarness) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    taken, cursor = census(harness), "0"
+    taken, cursor = snapshot(harness), "0"
     while True:
         page, cursor = await taken.listed(cursor)
         for place, job_id in page:
@@ -51,7 +61,7 @@ async def shelves(harness: QueueHarness) -> dict[str, set[str]]:
 async def mixed(harness: QueueHarness) -> dict[JobState, set[str]]:
     """Jobs in every state that every protocol has."""
     broker = harness.broker()
-    ids = await broker.submit([harness.job({"n": n}) for n in range(9)])
+    ids = await submit(broker, [harness.job({"n": n}) for n in range(9)])
     claims = list((await broker.turn([], 6)).claims)
     await broker.turn([harness.settle(claim, Completed(b'{"ok":1}')) for claim in claims[:2]], 0)
     await broker.turn([harness.settle(claims[2], Dead("boom"))], 0)
@@ -88,24 +98,24 @@ async def test_a_census_reads_what_the_inspector_reads(harness: QueueHarness):
 async def test_a_census_of_nothing_is_empty(harness: QueueHarness):
     assert await everyone(harness) == []
     assert await shelves(harness) == {}
-    assert await census(harness).leaks() == []
+    assert await snapshot(harness).leaks() == []
 
 
 async def test_only_wanted_jobs_are_read(harness: QueueHarness):
     expected = await mixed(harness)
 
-    async def ids(wanted: Wanted) -> set[str]:
+    async def ids(wanted: JobFilter) -> set[str]:
         return {job.id for job in await everyone(harness, wanted)}
 
-    assert await ids(Wanted(states=frozenset({JobState.DEAD}))) == expected[JobState.DEAD]
-    assert await ids(Wanted(states=frozenset({JobState.WAITING, JobState.ACTIVE}))) == (
+    assert await ids(JobFilter(states=frozenset({JobState.DEAD}))) == expected[JobState.DEAD]
+    assert await ids(JobFilter(states=frozenset({JobState.WAITING, JobState.ACTIVE}))) == (
         expected[JobState.WAITING] | expected[JobState.ACTIVE]
     )
-    assert len(await ids(Wanted(names=frozenset({harness.job_name, "other"})))) == 9
-    assert await ids(Wanted(names=frozenset({"other"}))) == set()
-    assert await ids(Wanted(since=harness.clock() + 60_000)) == set()
-    assert len(await ids(Wanted(since=harness.clock() - 60_000, until=harness.clock() + 60_000))) == 9
-    assert await ids(Wanted(until=harness.clock() - 60_000)) == set()
+    assert len(await ids(JobFilter(names=frozenset({harness.job_name, "other"})))) == 9
+    assert await ids(JobFilter(names=frozenset({"other"}))) == set()
+    assert await ids(JobFilter(since=harness.clock() + 60_000)) == set()
+    assert len(await ids(JobFilter(since=harness.clock() - 60_000, until=harness.clock() + 60_000))) == 9
+    assert await ids(JobFilter(until=harness.clock() - 60_000)) == set()
 
 
 async def test_shelves_hold_what_is_not_over_once_each(harness: QueueHarness):
@@ -113,7 +123,7 @@ async def test_shelves_hold_what_is_not_over_once_each(harness: QueueHarness):
     listed = await shelves(harness)
     alive = expected[JobState.WAITING] | expected[JobState.ACTIVE]
     assert alive <= set().union(*listed.values())
-    for found in await census(harness).locate(sorted(alive)):
+    for found in await snapshot(harness).locate(sorted(alive)):
         assert found.has_record
         assert len(found.places) == 1
         assert found.id in listed[found.places[0]]
@@ -122,12 +132,12 @@ async def test_shelves_hold_what_is_not_over_once_each(harness: QueueHarness):
 async def test_a_job_that_is_nowhere_is_told_so(harness: QueueHarness):
     await mixed(harness)
     unknown = str(uuid4())
-    [found] = await census(harness).locate([unknown])
+    [found] = await snapshot(harness).locate([unknown])
     assert (found.id, found.has_record, found.places) == (unknown, False, ())
 
 
 async def test_a_long_queue_is_listed_to_its_end(harness: QueueHarness):
-    ids = await harness.broker().submit([harness.job() for _ in range(2500)])
+    ids = await submit(harness.broker(), [harness.job() for _ in range(2500)])
     await harness.broker().turn([], 3)
     listed = await shelves(harness)
     assert set(ids) <= set().union(*listed.values())
@@ -135,7 +145,7 @@ async def test_a_long_queue_is_listed_to_its_end(harness: QueueHarness):
 
 async def test_a_census_under_load_meets_each_job_that_stays_exactly_once(harness: QueueHarness):
     broker = harness.broker()
-    staying = set(await broker.submit([harness.job({"n": n}) for n in range(1500)]))
+    staying = set(await submit(broker, [harness.job({"n": n}) for n in range(1500)]))
     stop = asyncio.Event()
 
     async def churn() -> None:
@@ -158,10 +168,10 @@ async def test_a_census_under_load_meets_each_job_that_stays_exactly_once(harnes
 
 async def test_nothing_leaks_while_jobs_are_worked(harness: QueueHarness):
     await mixed(harness)
-    assert await census(harness).leaks() == []
+    assert await snapshot(harness).leaks() == []
 
 
-# -- intake -------------------------------------------------------------------------------------------------
+# -- submitting under a ledger ------------------------------------------------------------------------------
 
 
 def fresh(harness: QueueHarness, count: int) -> list[Job]:
@@ -170,8 +180,8 @@ def fresh(harness: QueueHarness, count: int) -> list[Job]:
 
 async def test_what_is_sent_twice_is_added_once(harness: QueueHarness):
     jobs = fresh(harness, 20)
-    assert await intake(harness).submit_once(jobs, LEDGER) == 20
-    assert await intake(harness).submit_once(jobs, LEDGER) == 0
+    assert await submit_once(harness, jobs) == 20
+    assert await submit_once(harness, jobs) == 0
     claims = (await harness.broker().turn([], 100)).claims
     assert sorted(claim.job.id for claim in claims) == sorted(job.id for job in jobs)
     assert [claim.job.data["n"] for claim in claims] == list(range(20))
@@ -179,58 +189,58 @@ async def test_what_is_sent_twice_is_added_once(harness: QueueHarness):
 
 async def test_what_has_ended_and_is_gone_is_not_added_again(harness: QueueHarness):
     jobs = fresh(harness, 3)
-    await intake(harness).submit_once(jobs, LEDGER)
+    await submit_once(harness, jobs)
     broker = harness.broker()
     claims = (await broker.turn([], 3)).claims
     await broker.turn([harness.settle(claim) for claim in claims], 0)
     assert sorted(await harness.operator.remove([job.id for job in jobs])) == sorted(job.id for job in jobs)
-    assert await intake(harness).submit_once(jobs, LEDGER) == 0
+    assert await submit_once(harness, jobs) == 0
     assert (await broker.turn([], 3)).claims == []
 
 
 async def test_the_rest_of_a_half_written_batch_is_added(harness: QueueHarness):
     jobs = fresh(harness, 10)
-    assert await intake(harness).submit_once(jobs[:4], LEDGER) == 4
-    assert await intake(harness).submit_once(jobs, LEDGER) == 6
+    assert await submit_once(harness, jobs[:4]) == 4
+    assert await submit_once(harness, jobs) == 6
     assert len((await harness.broker().turn([], 100)).claims) == 10
 
 
 async def test_batches_of_any_size_are_added_once(harness: QueueHarness):
     jobs = fresh(harness, 1234)
-    assert await intake(harness).submit_once(jobs[:700], LEDGER) == 700
-    assert await intake(harness).submit_once(jobs, LEDGER) == 534
+    assert await submit_once(harness, jobs[:700]) == 700
+    assert await submit_once(harness, jobs) == 534
     assert (await harness.inspector.counts())[JobState.WAITING] == 1234
 
 
 async def test_one_id_twice_in_one_call_is_one_job(harness: QueueHarness):
     [job] = fresh(harness, 1)
-    assert await intake(harness).submit_once([job, job], LEDGER) == 1
+    assert await submit_once(harness, [job, job]) == 1
     assert len((await harness.broker().turn([], 5)).claims) == 1
 
 
 async def test_another_ledger_knows_nothing_of_it(harness: QueueHarness):
     [job] = fresh(harness, 1)
-    await intake(harness).submit_once([job], LEDGER)
+    await submit_once(harness, [job])
     broker = harness.broker()
     await broker.turn([harness.settle(claim) for claim in (await broker.turn([], 1)).claims], 0)
     await harness.operator.remove([job.id])
-    await intake(harness).forget(LEDGER)
-    assert await intake(harness).submit_once([job], LEDGER) == 1
+    await producer(harness).drop_ledger(LEDGER)
+    assert await submit_once(harness, [job]) == 1
     assert len((await broker.turn([], 5)).claims) == 1
 
 
 async def test_a_ledger_goes_by_itself_in_the_end(harness: QueueHarness, server):
-    await intake(harness).submit_once(fresh(harness, 1), Ledger("query/8", 60))
+    await submit_once(harness, fresh(harness, 1), Ledger("query/8", 60))
     with server.connect() as client:
         [key] = list(client.scan_iter("*ledger:query/8"))
         assert 0 < client.ttl(key) <= 60
-        await intake(harness).forget(Ledger("query/8", 60))
+        await producer(harness).drop_ledger(Ledger("query/8", 60))
         assert client.exists(key) == 0
 
 
 async def test_a_job_without_an_id_is_refused(harness: QueueHarness):
     with pytest.raises(InvalidName, match="has no id") as refusal:
-        await intake(harness).submit_once([*fresh(harness, 2), harness.job()], LEDGER)
+        await submit_once(harness, [*fresh(harness, 2), harness.job()])
     assert refusal.value.position == 2
     assert (await harness.inspector.counts())[JobState.WAITING] == 0
 
@@ -239,7 +249,7 @@ async def test_a_refused_job_of_many_is_named_by_its_place_and_nothing_is_writte
     jobs = fresh(harness, 5)
     bad = harness.job({"n": {1, 2}}, id=str(uuid4()))
     with pytest.raises(InvalidPayload) as refusal:
-        await intake(harness).submit_once([jobs[0], jobs[0], *jobs[1:3], bad, *jobs[3:]], LEDGER)
+        await submit_once(harness, [jobs[0], jobs[0], *jobs[1:3], bad, *jobs[3:]])
     assert refusal.value.position == 4
     assert (await harness.inspector.counts())[JobState.WAITING] == 0
 
@@ -247,7 +257,7 @@ async def test_a_refused_job_of_many_is_named_by_its_place_and_nothing_is_writte
 async def test_options_of_the_protocol_are_kept_on_the_way_in(harness: QueueHarness):
     own = {"delay": 60_000} if harness.can(Capability.DELAY) else {"extra": {"ttl_s": 77}}
     job = harness.job({"n": 1}, id=str(uuid4()), **own)
-    await intake(harness).submit_once([job], LEDGER)
+    await submit_once(harness, [job])
     [kept] = await everyone(harness)
     assert (kept.state is JobState.DELAYED) == harness.can(Capability.DELAY)
     assert harness.can(Capability.DELAY) or kept.options.extra["ttl_s"] == 77

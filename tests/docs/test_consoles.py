@@ -32,7 +32,7 @@ def is_done(app: Corral) -> bool:
     """Does nothing wait or run in any queue of the usual protocol?"""
     unfinished = (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE)
     queues = app.sync(app.queues())
-    counts = [app.sync(queue.inspector.counts()) for queue in queues]
+    counts = [app.sync(queue.counts()) for queue in queues]
     return bool(queues) and not any(count[state] for count in counts for state in unfinished)
 
 

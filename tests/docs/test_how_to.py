@@ -54,7 +54,7 @@ def test_the_programs_that_add_jobs_add_them(page: str, tmp_path: Path, app: Cor
     program, queue, count = ADDS[page]
     Page(f"docs/how-to/{page}.md").unpack(tmp_path)
     run(tmp_path, program)
-    counts = app.sync(app.queue(queue, "bridgemq" if page == "routing" else None).inspector.counts())
+    counts = app.sync(app.queue(queue, "bridgemq" if page == "routing" else None).counts())
     assert counts[JobState.WAITING] + counts[JobState.DELAYED] == count
 
 
@@ -74,7 +74,7 @@ def test_what_is_tried_again_is_as_the_page_says(tmp_path: Path, app: Corral) ->
     try:
 
         def is_over() -> bool:
-            jobs = [app.sync(queue.inspector.job(job_id)) for job_id in ids.values()]
+            jobs = [app.sync(queue.job(job_id)) for job_id in ids.values()]
             return all(job is not None and job.state in (JobState.DEAD, JobState.COMPLETED) for job in jobs)
 
         assert eventually(is_over, 40)
@@ -83,7 +83,7 @@ def test_what_is_tried_again_is_as_the_page_says(tmp_path: Path, app: Corral) ->
         worker.communicate(timeout=40)
     found = {}
     for to, job_id in ids.items():
-        job = app.sync(queue.inspector.job(job_id))
+        job = app.sync(queue.job(job_id))
         assert job is not None
         found[to] = (job.state, job.attempts_made)
     assert found == cases

@@ -73,11 +73,11 @@ def app(url: str) -> Iterator[Corral]:
 def test_the_example_of_the_readme_works(folder: Path, app: Corral) -> None:
     assert unpack("README.md", folder) == ["shop.py", "add.py"]
     assert run("add.py", folder) == "added 1 and 1001 more\n"
-    mail, images = app.queue("mail").inspector, app.queue("images").inspector
+    mail, images = app.queue("mail"), app.queue("images")
     with worker("shop:app", "--concurrency", "50", folder=folder):
         assert eventually(lambda: app.sync(mail.counts())[JobState.COMPLETED] == 1002, 60)
         assert eventually(lambda: app.sync(images.logs("1")) == ["shrinking cow.jpg"])
-        texts = app.queue(protocol="streams").inspector
+        texts = app.queue(protocol="streams")
         assert eventually(lambda: len(app.sync(texts.jobs(JobState.COMPLETED))) == 1)
     first, slow = app.sync(mail.job("1")), app.sync(mail.job("2"))
     assert first is not None
@@ -111,7 +111,7 @@ def test_the_quickstart_works(folder: Path, app: Corral) -> None:
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(40) == 0
-    jobs = [app.sync(queue.inspector.job(job_id)) for job_id in milk]
+    jobs = [app.sync(queue.job(job_id)) for job_id in milk]
     assert [(job.state, job.attempts_made) for job in jobs if job] == [
         (JobState.COMPLETED, 1),
         (JobState.DEAD, 2),
@@ -127,7 +127,7 @@ def test_the_quickstart_works(folder: Path, app: Corral) -> None:
 
 
 def _ended(app: Corral) -> int:
-    counts = app.sync(app.queue("animals").inspector.counts())
+    counts = app.sync(app.queue("animals").counts())
     return counts[JobState.COMPLETED] + counts[JobState.DEAD]
 
 

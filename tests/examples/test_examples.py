@@ -80,7 +80,7 @@ def test_a_node_program_adds_jobs_that_a_corral_worker_does(app: Corral) -> None
         )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.splitlines() == ["1 hello, Ada", "2 hello, Grace", "3 hello, Barbara"]
-    second = app.sync(app.queue("greetings").inspector.job("2"))
+    second = app.sync(app.queue("greetings").job("2"))
     assert second is not None
     assert second.attempts_made == 2, "Node's options said: try again"
 
@@ -114,15 +114,15 @@ def test_views_without_an_event_loop_add_a_job_once(app: Corral) -> None:
             assert eventually(lambda: client.get(path).json()["state"] == "completed", 30)
         assert client.get(path).json()["result"] == {"welcomed": "ada@example.com"}
         assert client.get("/nobody").status_code == 404
-    assert app.sync(app.queue("letters").inspector.counts())[JobState.COMPLETED] == 1
+    assert app.sync(app.queue("letters").counts())[JobState.COMPLETED] == 1
 
 
 def letters(app: Corral) -> int:
     """How many letters wait, if they are the right ones."""
-    job = app.sync(app.queue("letters").inspector.job("reader-3"))
+    job = app.sync(app.queue("letters").job("reader-3"))
     assert job is not None
     assert (job.name, job.data) == ("welcome", {"email": "reader-3@example.com"})
-    return app.sync(app.queue("letters").inspector.counts())[JobState.WAITING]
+    return app.sync(app.queue("letters").counts())[JobState.WAITING]
 
 
 @pytest.mark.xdist_group("spark")

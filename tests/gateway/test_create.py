@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from corral.gateway.models import NewJob
-from corral.protocols.streams import TASKS
+from corral.protocols.streams.codec import TASKS
 from tests.gateway.conftest import Open
 from tests.support.foreign_client_streams import ForeignGateway, ForeignWorker, story
 from tests.support.gateway import Gateway, keyspace

@@ -11,6 +11,7 @@ from corral.core.job import Job
 from corral.protocols import protocol_named
 from corral.queue import Queue
 from tests.support.gateway import Gateway
+from tests.support.jobs import submit
 
 STRANGE = ["eu/mail", "/", "a//b/", "50%2F50", "коровы и <телята>", "why?#not&=+"]
 
@@ -25,7 +26,7 @@ async def filled(app: Corral, name: str, count: int) -> list[str]:
     """Ids of jobs in a queue of that name, which we would not give ourselves."""
     queue = Queue(app, protocol_named("bullmq"), name, is_read=True)
     jobs = [Job(name="send", data={"n": n}, queue=name, created_at=app.clock()) for n in range(count)]
-    return await app.broker(queue).submit(jobs)
+    return await submit(queue.ports.broker, jobs)
 
 
 def address(name: str) -> str:

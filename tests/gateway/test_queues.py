@@ -8,13 +8,13 @@ import redis
 
 from corral import Corral, JobState, Queue, Unrecoverable
 from corral.core.options import Capability
-from corral.protocols import PROTOCOLS
+from corral.protocols import protocol_names
 from tests.support.apps import ended, reached, working
 from tests.support.gateway import Gateway, keyspace
 from tests.support.sse import Tail
 
 NAMES = {"streams": "embed"}
-pytestmark = pytest.mark.parametrize("protocol", list(PROTOCOLS))
+pytestmark = pytest.mark.parametrize("protocol", protocol_names())
 
 
 class Shop:
@@ -36,7 +36,7 @@ class Shop:
         return await asyncio.to_thread(self.gateway.client.post, self.path + path, json=document)
 
     def can(self, capability: Capability) -> bool:
-        return capability in self.queue.protocol.capabilities
+        return capability in self.queue.protocol.spec.capabilities
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ async def test_queues_are_listed_with_their_counts(shop: Shop, protocol: str) ->
     [found] = answer.json()["queues"]
     assert (found["protocol"], found["queue"], found["is_paused"]) == (protocol, shop.queue.name, False)
     assert found["counts"]["waiting"] == 2
-    assert set(found["capabilities"]) == {one.value for one in shop.queue.protocol.capabilities}
+    assert set(found["capabilities"]) == {one.value for one in shop.queue.protocol.spec.capabilities}
     assert (await shop.get()).json() == found
     everywhere = await asyncio.to_thread(shop.gateway.client.get, "/v1/queues")
     assert found in everywhere.json()["queues"]
@@ -177,7 +177,7 @@ async def test_a_queue_is_paused_and_resumed_or_the_reason_is_given(shop: Shop) 
         await refused(await shop.post("/resume"), 409, "unsupported")
         return
     assert answer.json()["is_paused"] is True
-    assert await shop.queue.inspector.is_paused()
+    assert await shop.queue.is_paused()
     assert (await shop.post("/resume")).json()["is_paused"] is False
 
 
@@ -211,7 +211,7 @@ async def test_dead_jobs_are_retried_and_replayed_or_the_reason_is_given(shop: S
     assert len(done) == 1
     assert set(done) < set(ids[1:])
     assert len((await shop.post("/replay", {})).json()["done"]) == 1
-    counts = await shop.queue.inspector.counts()
+    counts = await shop.queue.counts()
     assert (counts[JobState.WAITING], counts[JobState.DEAD]) == (3, 0)
 
 
@@ -238,7 +238,7 @@ async def test_names_of_other_keys_are_no_jobs(shop: Shop, client: redis.Redis) 
 async def test_a_waiting_job_is_cancelled(shop: Shop, protocol: str) -> None:
     [job_id] = await shop.add({})
     assert (await shop.post(f"/jobs/{job_id}/cancel")).json()["done"] == [job_id]
-    kept = await shop.queue.inspector.job(job_id)
+    kept = await shop.queue.job(job_id)
     # only one contract has a word for it; in the others such a job is gone
     assert (kept and kept.state) == (JobState.CANCELLED if protocol == "streams" else None)
     assert (await shop.post(f"/jobs/{job_id}/cancel")).status_code in (404, 409)
@@ -248,8 +248,8 @@ async def test_a_queue_is_drained_of_what_waits(shop: Shop) -> None:
     ids = await shop.add(*({"n": n} for n in range(1100)))
     answer = await shop.post("/drain", {})
     assert answer.json()["counts"]["waiting"] == 0
-    assert await shop.queue.inspector.job(ids[0]) is None
-    assert await shop.queue.inspector.job(ids[-1]) is None
+    assert await shop.queue.job(ids[0]) is None
+    assert await shop.queue.job(ids[-1]) is None
     [later] = await shop.add({"n": 1})
     assert (await shop.get()).json()["counts"]["waiting"] == 1
     assert (await shop.get(f"/jobs/{later}")).json()["state"] == "waiting"
@@ -279,7 +279,7 @@ async def test_a_drained_queue_goes_on(shop: Shop, protocol: str) -> None:
     [second] = await shop.add({})
     async with working(shop.app):
         assert (await ended(shop.queue, second)).result == "sent"
-    assert (await shop.queue.inspector.job(first)) is not None
+    assert (await shop.queue.job(first)) is not None
 
 
 async def test_ended_jobs_are_cleaned_by_their_age(shop: Shop, protocol: str) -> None:
@@ -299,7 +299,7 @@ async def test_ended_jobs_are_cleaned_by_their_age(shop: Shop, protocol: str) ->
     assert (len(some), len(rest)) == (2, 1)
     assert sorted(some + rest) == sorted(ids[1:])
     assert (await shop.post("/clean", {"state": "dead"})).json()["done"] == [ids[0]]
-    assert all([await shop.queue.inspector.job(job_id) is None for job_id in ids])
+    assert all([await shop.queue.job(job_id) is None for job_id in ids])
 
 
 @pytest.mark.parametrize(

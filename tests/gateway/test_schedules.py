@@ -36,7 +36,7 @@ async def test_a_schedule_is_run_now_besides_its_times(gateway: Gateway, app: Co
     answer = await post(gateway, f"{PATH}/yearly/run")
     assert (answer.status_code, answer.json()["schedule"]) == (202, "yearly")
     queue = app.queue("reports", "bridgemq")
-    job = await queue.inspector.job(answer.json()["job_id"])
+    job = await queue.job(answer.json()["job_id"])
     assert job is not None
     assert (job.name, job.data, job.state) == ("report", {"shop": "berlin"}, JobState.WAITING)
     assert gateway.client.get(PATH).json()["schedules"] == [before]
@@ -68,7 +68,7 @@ async def test_job_schedulers_of_bullmq_are_run_now_and_cannot_be_paused(gateway
         await schedulers.upsert("often", {"every": 60_000}, name="send", data={"n": 1})
         fired = await post(gateway, f"{path}/run")
         assert fired.status_code == 202
-        job = await queue.inspector.job(fired.json()["job_id"])
+        job = await queue.job(fired.json()["job_id"])
         assert job is not None
         assert (job.name, job.data, job.state) == ("send", {"n": 1}, JobState.WAITING)
         for verb in ("pause", "resume"):

@@ -9,6 +9,7 @@ import pytest
 
 from corral import Corral, JobState, Queue
 from corral.core.job import Job
+from corral.core.ports import Flow
 from corral.errors import (
     InvalidName,
     InvalidOptions,
@@ -17,7 +18,8 @@ from corral.errors import (
     RedisResponseError,
 )
 from corral.protocols import PROTOCOLS
-from corral.protocols.bullmq.flows import BullmqFlows, Flow
+from corral.protocols.base import Binding
+from corral.protocols.bullmq.flows import BullmqFlows
 from corral.store.client import Reconnect, Store
 from corral.store.cluster import slot_of
 from corral.store.scripts import Script
@@ -76,7 +78,7 @@ def others(cluster: ClusterServer, key: str) -> list[int]:
 
 
 async def completed(app: Corral, queue: str) -> int:
-    return (await app.queue(queue).inspector.counts())[JobState.COMPLETED]
+    return (await app.queue(queue).counts())[JobState.COMPLETED]
 
 
 async def all_completed(app: Corral, queue: str, count: int) -> bool:
@@ -131,13 +133,13 @@ async def test_a_slot_that_moves_while_jobs_run_costs_no_job_and_doubles_none(
         assert min(carried) >= 2000
         assert cluster.owner(tag) == first
         assert runs == Counter(range(2000))
-        counts = await queue.inspector.counts()
+        counts = await queue.counts()
         assert not any(counts.get(state) for state in (JobState.DEAD, JobState.ACTIVE, JobState.WAITING))
 
 
 async def all_settled(queue: Queue) -> bool:
     async def are_settled() -> bool:
-        return not (await queue.inspector.counts())[JobState.ACTIVE]
+        return not (await queue.counts())[JobState.ACTIVE]
 
     return await until(are_settled)
 
@@ -177,7 +179,7 @@ async def test_a_worker_that_waits_is_woken_where_the_slot_has_gone(
         job = await ended(echo.queue, (await echo.add()).id)
         assert job.result == "echoed"
         assert time.monotonic() - began < 4, "it was found by the end of a block, not by its marker"
-        assert len(await echo.queue.inspector.workers()) == 1
+        assert len(await echo.queue.workers()) == 1
 
 
 async def test_a_tail_of_events_goes_on_where_the_slot_has_gone(app: Corral, cluster: ClusterServer) -> None:
@@ -212,7 +214,7 @@ async def test_a_job_is_added_once_the_move_is_over_and_nothing_of_it_before(
         pass
     cluster.end_move(slot, target)
     assert (await adding).id == "the-second"
-    assert (await queue.inspector.counts())[JobState.WAITING] == 2
+    assert (await queue.counts())[JobState.WAITING] == 2
 
 
 async def test_a_move_that_never_ends_is_said_after_the_time_of_an_answer(cluster: ClusterServer) -> None:
@@ -342,7 +344,7 @@ async def test_keys_of_several_slots_are_refused_and_nothing_is_written(
 async def test_a_flow_over_several_slots_is_refused_and_nothing_is_written(
     store: Store, cluster: ClusterServer
 ) -> None:
-    flows = BullmqFlows(store, "bull", lambda: 1_700_000_000_000)
+    flows = BullmqFlows(Binding(store, "{one}", "bull", lambda: 1_700_000_000_000))
     parent, child = (Job(name="work", data={}, queue=name) for name in ("{one}", "{two}"))
     assert slot_of("{one}") != slot_of("{two}")
     with pytest.raises(InvalidName, match="the same one for all queues that share a flow"):

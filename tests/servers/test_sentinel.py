@@ -87,7 +87,7 @@ async def all_ended(app: Corral) -> bool:
     """Wait until no job is waiting or active: locks that the replica still had must expire first."""
 
     async def have_ended() -> bool:
-        counts = await app.queue().inspector.counts()
+        counts = await app.queue().counts()
         assert not counts.get(JobState.DEAD)
         return not any(counts.get(state) for state in (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE))
 

@@ -10,6 +10,7 @@ from corral.core.outcome import Completed, Outcome, Settlement
 from corral.spark.options import QueueAddress
 from corral.store.client import Store
 from tests.support.harness import QueueHarness
+from tests.support.jobs import submit
 from tests.support.servers import Server
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class SparkHarness(QueueHarness):
 
         async def go() -> list[str]:
             target = self.on(queue or self.queue)
-            return await target.broker().submit([target.job({"n": n}, **options) for n in range(count)])
+            return await submit(target.broker(), [target.job({"n": n}, **options) for n in range(count)])
 
         return self.run(go)
 
@@ -62,7 +63,7 @@ class SparkHarness(QueueHarness):
 
     def address(self, queue: str | None = None) -> QueueAddress:
         """Return the queue as Spark's readers and writers name it."""
-        return QueueAddress(self.url, self.protocol.name, self.namespace, queue or self.queue)
+        return QueueAddress(self.url, self.protocol.spec.name, self.namespace, queue or self.queue)
 
     def read_events(self, queue: str | None = None) -> list[JobEvent]:
         """Return every event, as the port reads them."""
@@ -77,7 +78,7 @@ class SparkHarness(QueueHarness):
         return self.run(go)
 
     def events_key(self, queue: str | None = None) -> str:
-        return EVENT_KEYS[self.protocol.name].format(queue=queue or self.queue)
+        return EVENT_KEYS[self.protocol.spec.name].format(queue=queue or self.queue)
 
     def trim(self, keep: int, queue: str | None = None) -> int:
         """Drop all but the last `keep` events; how many are gone."""
@@ -94,7 +95,7 @@ class SparkHarness(QueueHarness):
         return self._with_options(spark.readStream, queue, options).load()
 
     def _with_options(self, reader: Any, queue: str | None, options: dict[str, Any]) -> Any:
-        reader = reader.format("corral").option("url", self.url).option("protocol", self.protocol.name)
+        reader = reader.format("corral").option("url", self.url).option("protocol", self.protocol.spec.name)
         reader = reader.option("queue", queue or self.queue)
         for name, value in options.items():
             reader = reader.option(name, str(value))

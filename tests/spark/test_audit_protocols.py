@@ -24,7 +24,7 @@ END_EVENTS = {
 
 def delete_record(harness: SparkHarness, job_id: str) -> None:
     """Take a job's record away, as no part of Corral ever would."""
-    name = RECORDS[harness.protocol.name]
+    name = RECORDS[harness.protocol.spec.name]
     parts = ("data", "status", "result") if "{part}" in name else ("",)
     with harness.server.connect() as client:
         gone = client.delete(*(name.format(queue=harness.queue, id=job_id, part=part) for part in parts))
@@ -34,7 +34,7 @@ def delete_record(harness: SparkHarness, job_id: str) -> None:
 def tell_another_end(harness: SparkHarness, job_id: str) -> None:
     fields = {
         name: value.format(id=job_id, queue=harness.queue)
-        for name, value in END_EVENTS[harness.protocol.name].items()
+        for name, value in END_EVENTS[harness.protocol.spec.name].items()
     }
     with harness.server.connect() as client:
         client.xadd(harness.events_key(), fields)
@@ -47,10 +47,10 @@ def live_a_little(harness: SparkHarness) -> list[str]:
     harness.work(most=2, outcome=lambda claim: Dead("boom"))
     harness.run(partial(_remove, harness, [ids[0], ids[-1]]))
     harness.work(most=2, outcome=lambda claim: Released())
-    if Capability.RETRY in harness.protocol.capabilities:
+    if Capability.RETRY in harness.protocol.spec.capabilities:
         harness.work(most=2, outcome=lambda claim: Retry(60_000, "again"))
         harness.work(most=1, outcome=lambda claim: Retry(0, "at once"))
-    if Capability.DELAY in harness.protocol.capabilities:
+    if Capability.DELAY in harness.protocol.spec.capabilities:
         ids += harness.add(2, delay=60_000)
     return ids
 

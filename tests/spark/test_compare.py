@@ -9,7 +9,7 @@ from corral.core.job import Claim, Job, JobOptions
 from corral.core.outcome import Completed, Dead, Outcome, Settlement
 from corral.errors import InvalidOptions
 from corral.protocols import protocol_named
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.spark.lake.audit.comparison import Comparison, Figure, Side, compare, compare_servers, differs
 from corral.spark.options import QueueAddress
 from corral.spark.schema import EVENTS, JOBS

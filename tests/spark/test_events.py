@@ -34,7 +34,7 @@ def test_every_event_of_a_protocol_is_a_row_of_the_same_words(spark, harness: Sp
     for event in told:
         row = rows[event.id]
         assert (row["protocol"], row["queue"], row["event"]) == (
-            harness.protocol.name,
+            harness.protocol.spec.name,
             harness.queue,
             str(event.kind),
         )

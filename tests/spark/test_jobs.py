@@ -5,11 +5,11 @@ import threading
 from datetime import timedelta
 
 import pytest
+from corral.core.bulk import Wanted
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql.datasource import EqualTo, In
 
-from corral.core.bulk import Wanted
 from corral.core.job import JobState
 from corral.core.outcome import Completed, Dead, Released
 from corral.spark.jobs import JobPartition, JobReader, narrow, read_partition
@@ -32,7 +32,7 @@ def test_every_job_is_a_row_in_its_state(spark, harness: SparkHarness):
     assert all(row["result"] == '{"big":130775545883395173}' for row in by_state["completed"])
     assert sorted(json.loads(row["data"])["n"] for row in by_state["waiting"]) == list(range(10, 30))
     assert {(row["protocol"], row["queue"], row["name"]) for row in rows.values()} == {
-        (harness.protocol.name, harness.queue, harness.job_name)
+        (harness.protocol.spec.name, harness.queue, harness.job_name)
     }
     assert all(row["finished_at"] >= row["created_at"] for row in by_state["completed"])
 

@@ -26,7 +26,7 @@ def write(harness: SparkHarness, table: Any, **options: Any) -> None:
     writer = table.write.format("corral").mode("append")
     writer = (
         writer.option("url", harness.url)
-        .option("protocol", harness.protocol.name)
+        .option("protocol", harness.protocol.spec.name)
         .option("queue", harness.queue)
     )
     for name, value in options.items():
@@ -215,7 +215,7 @@ def feed(folder: Path, name: str, numbers: range) -> None:
 def stream_jobs(spark: Any, harness: SparkHarness, tmp_path: Path, **options: Any) -> Any:
     source = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
     return drain(
-        source, tmp_path, format="corral", url=harness.url, protocol=harness.protocol.name,
+        source, tmp_path, format="corral", url=harness.url, protocol=harness.protocol.spec.name,
         queue=harness.queue, name=harness.job_name, **options,
     )  # fmt: skip
 

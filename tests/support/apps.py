@@ -34,7 +34,7 @@ async def reached(queue: Queue, job_id: str, *states: JobState, seconds: float =
     """The job, once it is in one of these states."""
     deadline = time.monotonic() + seconds
     while True:
-        job = await queue.inspector.job(job_id)
+        job = await queue.job(job_id)
         if job is not None and job.state in states:
             return job
         assert time.monotonic() < deadline, f"job {job_id} is not {states} after {seconds} s: {job}"

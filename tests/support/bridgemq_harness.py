@@ -4,7 +4,11 @@ import json
 from typing import Any
 
 import redis
+from msgspec.structs import replace
 
+from corral.core.job import Job
+from corral.core.ports import Schedules
+from corral.core.schedule import ScheduleRule
 from corral.store.client import Store
 from tests.support.harness import QueueHarness
 
@@ -17,6 +21,22 @@ class BridgemqHarness(QueueHarness):
     def __init__(self, store: Store, client: redis.Redis, namespace: str = "bridge") -> None:
         super().__init__("bridgemq", store, namespace=namespace)
         self.client = client
+
+    @property
+    def schedules(self) -> Schedules:
+        schedules = self.protocol.bind(self.binding()).schedules
+        assert schedules is not None
+        return schedules
+
+    async def upsert(self, job: Job) -> str:
+        """Write the schedule that a job's own options describe."""
+        extra = dict(job.options.extra)
+        rule = ScheduleRule(
+            cron=extra.pop("cron", None),
+            timezone=extra.pop("timezone", None),
+            catch_up=extra.pop("catch_up", "once"),
+        )
+        return await self.schedules.upsert(replace(job, options=replace(job.options, extra=extra)), rule)
 
     # -- the server's own view ---------------------------------------------------------------------------
 

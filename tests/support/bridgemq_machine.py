@@ -12,6 +12,7 @@ from corral.core.job import Claim
 from corral.core.outcome import Completed, Dead, Outcome, Postponed, Released, Retry
 from corral.store.client import Store
 from tests.support.bridgemq_harness import BridgemqHarness
+from tests.support.jobs import submit
 
 START = 1_732_377_000_000
 WORKERS = ("w1", "w2", "w3")
@@ -137,7 +138,7 @@ class Machine(RuleBasedStateMachine):
             rate=LIMITS[kind],
             **options,
         )
-        assert self.do(self.brokers["w1"].submit([submitted])) == [job.id]
+        assert self.do(submit(self.brokers["w1"], [submitted])) == [job.id]
         self.jobs[job.id] = job
         if not delay:
             self.enter(job)
@@ -146,7 +147,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def add_again(self, data: st.DataObject) -> None:
         job_id = data.draw(st.sampled_from(sorted(self.jobs)))
-        assert self.do(self.brokers["w1"].submit([self.harness.job(name="other", id=job_id)])) == [job_id]
+        assert self.do(submit(self.brokers["w1"], [self.harness.job(name="other", id=job_id)])) == [job_id]
 
     @rule(worker=st.sampled_from(WORKERS), want=st.integers(1, 4))
     def claim(self, worker: str, want: int) -> None:

@@ -67,7 +67,7 @@ class FaultHarness:
 
     async def left(self) -> int:
         """How many jobs have not ended."""
-        counts = await self.queue.inspector.counts()
+        counts = await self.queue.counts()
         return sum(counts.get(state, 0) for state in (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE))
 
     async def falls_to(self, left: int, seconds: float) -> bool:

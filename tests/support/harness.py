@@ -8,8 +8,8 @@ from corral.core.job import Claim, Job, JobOptions
 from corral.core.options import Capability
 from corral.core.outcome import Completed, Outcome, Settlement
 from corral.core.ports import Broker, EventLog, Inspector, Operator, Profile, Reporter
-from corral.protocols import PROTOCOLS, Protocol
-from corral.protocols.binding import Binding
+from corral.protocols import Protocol, protocol_named
+from corral.protocols.base import Binding
 from corral.store.client import Store
 
 JOB_NAMES = {"streams": "embed"}
@@ -54,11 +54,11 @@ class QueueHarness:
         queue: str | None = None,
         namespace: str | None = None,
     ) -> None:
-        self.protocol = PROTOCOLS[protocol] if isinstance(protocol, str) else protocol
+        self.protocol = protocol_named(protocol) if isinstance(protocol, str) else protocol
         self.store = store
-        self.queue = queue or self.protocol.default_queue
-        self.namespace = self.protocol.default_namespace if namespace is None else namespace
-        self.job_name = JOB_NAMES.get(self.protocol.name, "work")
+        self.queue = queue or self.protocol.spec.default_queue
+        self.namespace = self.protocol.spec.default_namespace if namespace is None else namespace
+        self.job_name = JOB_NAMES.get(self.protocol.spec.name, "work")
         self.clock = Clock()
         self._brokers: list[Broker] = []
 
@@ -69,7 +69,7 @@ class QueueHarness:
         return other
 
     def can(self, capability: Capability) -> bool:
-        return capability in self.protocol.capabilities
+        return capability in self.protocol.spec.capabilities
 
     @property
     def now(self) -> int:
@@ -86,24 +86,24 @@ class QueueHarness:
         return Binding(self.store, self.queue, self.namespace, self.clock, Profile(**options))
 
     def broker(self, worker: str | None = None, **profile: Any) -> Broker:
-        broker = self.protocol.broker(self.binding(worker, **profile))
+        broker = self.protocol.bind(self.binding(worker, **profile)).broker
         self._brokers.append(broker)
         return broker
 
     def reporter(self, worker: str | None = None, **profile: Any) -> Reporter:
-        return self.protocol.reporter(self.binding(worker, **profile))
+        return self.protocol.bind(self.binding(worker, **profile)).reporter
 
     @property
     def inspector(self) -> Inspector:
-        return self.protocol.inspector(self.binding())
+        return self.protocol.bind(self.binding()).inspector
 
     @property
     def operator(self) -> Operator:
-        return self.protocol.operator(self.binding())
+        return self.protocol.bind(self.binding()).operator
 
     @property
     def events(self) -> EventLog:
-        return self.protocol.events(self.binding())
+        return self.protocol.bind(self.binding()).events
 
     def job(self, data: Any = None, *, name: str = "", id: str = "", queue: str = "", **options: Any) -> Job:
         if not self.can(Capability.RETRY):

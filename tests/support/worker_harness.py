@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from corral.core.job import Job, JobOptions, JobState
 from corral.core.ports import Profile
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.inspector import BullmqInspector
 from corral.protocols.bullmq.operator import BullmqOperator
@@ -17,6 +17,7 @@ from corral.protocols.bullmq.reporter import BullmqReporter
 from corral.store.client import Reconnect, Store
 from corral.telemetry.metrics import Metrics
 from corral.worker import Connections, HandlerRegistry, Worker, WorkerEvent, WorkerEventKind
+from tests.support.jobs import submit
 from tests.support.polling import becomes_true
 
 QUEUE = "work"
@@ -56,8 +57,9 @@ class WorkerHarness:
     async def submit(self, name: str, *data: Any, options: JobOptions = ONCE) -> list[str]:
         """Ids of jobs, one for each of `data`."""
         now = self.clock()
-        return await self.broker.submit(
-            [Job(name=name, data=datum, queue=QUEUE, options=options, created_at=now) for datum in data]
+        return await submit(
+            self.broker,
+            [Job(name=name, data=datum, queue=QUEUE, options=options, created_at=now) for datum in data],
         )
 
     async def job(self, job_id: str) -> Job:

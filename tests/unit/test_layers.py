@@ -42,7 +42,7 @@ def test_the_house_keeps_its_layers(house: Path) -> None:
     [
         ("core/job.py", "import corral.store.client", "Imports go one way"),
         ("core/job.py", "import asyncio", "The core is pure"),
-        ("store/client.py", "import corral.protocols.binding", "Imports go one way"),
+        ("store/client.py", "import corral.protocols.base", "Imports go one way"),
         (
             "protocols/streams/broker.py",
             "import corral.protocols.bullmq.keys",

@@ -5,13 +5,20 @@ import pytest
 from corral.core.event import EventKind
 from corral.core.ports import Profile
 from corral.errors import InvalidName
-from corral.protocols.streams import CAPABILITIES, DEFAULT_NAMESPACE, DEFAULT_QUEUE, TASKS
-from corral.protocols.streams.codec import KINDS_BY_TYPE, STATES, Settings, decode_event, fingerprint
+from corral.protocols.streams.codec import (
+    CAPABILITIES,
+    KINDS_BY_TYPE,
+    STATES,
+    TASKS,
+    Settings,
+    decode_event,
+    fingerprint,
+)
 from corral.protocols.streams.keys import Keys
 
 
 def test_without_a_namespace_the_keys_are_the_contracts() -> None:
-    keys = Keys(DEFAULT_NAMESPACE, DEFAULT_QUEUE)
+    keys = Keys("", "jobs")
     assert keys.stream == "jobs:stream"
     assert keys.job("1") == "job:1"
     assert keys.job_events("1") == "job:1:events"

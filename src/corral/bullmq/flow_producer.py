@@ -12,7 +12,9 @@ from corral.bullmq.event_emitter import EventEmitter
 from corral.bullmq.job import Job
 from corral.bullmq.queue_base import DEFAULT_PREFIX, QueueBase
 from corral.bullmq.types import ConnectionOptions
-from corral.protocols.bullmq.flows import BullmqFlows, Flow
+from corral.core.ports import Flow
+from corral.protocols.base import Binding
+from corral.protocols.bullmq.flows import BullmqFlows
 from corral.worker import wall_clock
 
 JobNode = dict[str, Any]
@@ -80,11 +82,9 @@ class FlowProducer(EventEmitter):
         `maxChildren` (20) of each kind; None if there is no such job."""
         if self.closing:
             return None
-        prefix = opts.get("prefix") or self.prefix
-        flow = await self._flows().get(
-            opts["queueName"], opts["id"], opts.get("depth") or 10, opts.get("maxChildren") or 20, prefix
-        )
-        return None if flow is None else await self._read(flow)
+        flows = self._flows(opts["queueName"], opts.get("prefix"))
+        tree = await flows.tree(opts["id"], opts.get("depth") or 10, opts.get("maxChildren") or 20)
+        return None if tree is None else await self._read(tree)
 
     async def _read(self, flow: Flow) -> JobNode | None:
         job = await Job.fromId(self._queue(flow.job.queue, flow.namespace), flow.job.id)
@@ -98,8 +98,8 @@ class FlowProducer(EventEmitter):
     def _queue(self, name: str, prefix: str | None) -> QueueBase:
         return QueueBase(name, {"prefix": prefix or self.prefix}, self.connection)
 
-    def _flows(self) -> BullmqFlows:
-        return BullmqFlows(self.connection.store(), self.prefix, wall_clock)
+    def _flows(self, queue: str = "", prefix: str | None = None) -> BullmqFlows:
+        return BullmqFlows(Binding(self.connection.store(), queue, prefix or self.prefix, wall_clock))
 
     async def close(self) -> None:
         """Close the connections."""

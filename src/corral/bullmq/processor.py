@@ -35,7 +35,7 @@ from corral.core.outcome import (
 )
 from corral.core.ports import Extension, Recovery, Turn
 from corral.errors import FailedChildren, PendingChildren, Release, SettleError, Unrecoverable
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.reporter import BullmqReporter
 from corral.store.client import Store

@@ -66,7 +66,7 @@ class Queue(QueueBase):
             if isinstance(answer, Refused):
                 refusals.append(translate(answer, "addJob", job=job.id or "", parent=job.parentKey or ""))
             else:
-                job.id = answer
+                job.id = answer.id
         if refusals:
             raise refusals[0]
 
@@ -88,7 +88,7 @@ class Queue(QueueBase):
 
     async def clean(self, grace: int, limit: int, type: str = "completed") -> list[str]:
         """Delete jobs of a state older than `grace` ms, at most `limit` (0: all); return their ids."""
-        removed = await self.operator.clean(grace, limit, type)
+        removed = await self.operator.clean_state(grace, limit, type)
         self.emit("cleaned", removed, "wait" if type == "waiting" else type)
         return removed
 

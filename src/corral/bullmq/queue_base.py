@@ -10,7 +10,7 @@ from corral.bullmq.connection import RedisConnection
 from corral.bullmq.event_emitter import EventEmitter
 from corral.core.job import Claim
 from corral.core.ports import Profile, Rest, Why
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.inspector import BullmqInspector
 from corral.protocols.bullmq.keys import Keys

@@ -5,12 +5,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from corral import schedules
 from corral.cli.looking import name_of
 from corral.cli.queues import job_document
-from corral.cli.screen import moment, shown
+from corral.cli.screen import moment
 from corral.cli.session import FAILED, Here, QueueArgument, QueuesArgument, at_server
-from corral.core.keeper import Schedule
+from corral.core.schedule import Schedule
 from corral.errors import CorralError, Unsupported
 from corral.queue import Queue
 
@@ -24,7 +23,7 @@ async def list_schedules(here: Here, queue: QueuesArgument = None) -> None:
     found: list[tuple[Queue, Schedule]] = []
     for one in queues:
         try:
-            found += [(one, schedule) for schedule in await here.keeper(one).schedules()]
+            found += [(one, schedule) for schedule in await one.schedules.list()]
         except Unsupported:
             if len(here.protocols) == 1 or queue is not None:
                 raise
@@ -33,12 +32,12 @@ async def list_schedules(here: Here, queue: QueuesArgument = None) -> None:
         for one, schedule in found:
             here.screen.document(
                 {
-                    "protocol": one.protocol.name,
+                    "protocol": one.protocol.spec.name,
                     "queue": one.name,
                     "id": schedule.id,
                     "next_at": schedule.next_at,
-                    "when": when(schedule),
-                    "job": job_document(schedule.job, one.protocol.name),
+                    "rule": rule_document(schedule),
+                    "job": job_document(schedule.job, one.protocol.spec.name),
                 }
             )
     elif not found:
@@ -50,26 +49,20 @@ async def list_schedules(here: Here, queue: QueuesArgument = None) -> None:
 
 def _row(queue: Queue, schedule: Schedule) -> list[str]:
     following = "paused" if schedule.next_at is None else moment(schedule.next_at)
-    return [schedule.id, queue.name, queue.protocol.name, schedule.job.name, _told(schedule), following]
+    return [
+        schedule.id,
+        queue.name,
+        queue.protocol.spec.name,
+        schedule.job.name,
+        str(schedule.rule),
+        following,
+    ]
 
 
-def when(schedule: Schedule) -> dict[str, Any]:
-    """By which rule it fires, in the words its protocol has for it."""
-    told = {**schedule.job.extra, **schedule.job.options.extra}
-    words = ("cron", "pattern", "every", "timezone", "tz", "catch_up", "limit", "count")
-    plain: dict[str, Any] = msgspec.to_builtins(told, builtin_types=(bytes,))
-    return {word: plain[word] for word in words if plain.get(word) is not None}
-
-
-def _told(schedule: Schedule) -> str:
-    rule = when(schedule)
-    if rule.get("every") is not None:
-        return f"every {rule['every']} ms"
-    text = rule.get("cron") or rule.get("pattern")
-    zone = rule.get("timezone") or rule.get("tz")
-    if text is None:
-        return shown(rule)
-    return f"{text} ({zone})" if zone else str(text)
+def rule_document(schedule: Schedule) -> dict[str, Any]:
+    """Return the rule by which it fires, without the parts it has not."""
+    rule: dict[str, Any] = msgspec.to_builtins(schedule.rule)
+    return {part: value for part, value in rule.items() if value is not None}
 
 
 @at_server
@@ -79,12 +72,12 @@ async def run(here: Here, queue: QueueArgument, schedule_id: ScheduleArgument) -
     schedule = await _schedule(here, found, schedule_id)
     if schedule is None:
         return FAILED
-    job_id = await schedules.run_now(here.app, found, schedule)
+    job_id = await found.schedules.run_now(schedule_id)
     if job_id is None:
         return _gone(here, found, schedule_id)
     if here.screen.as_json:
         here.screen.document(
-            {"protocol": found.protocol.name, "queue": found.name, "schedule": schedule_id, "id": job_id}
+            {"protocol": found.protocol.spec.name, "queue": found.name, "schedule": schedule_id, "id": job_id}
         )
     else:
         here.screen.line(job_id)
@@ -107,12 +100,13 @@ async def _set(here: Here, name: str, schedule_id: str, is_paused: bool) -> int 
     queue = await here.find(name)
     if await _schedule(here, queue, schedule_id) is None:
         return FAILED
-    if not await schedules.set_paused(here.app, queue, schedule_id, is_paused):
+    act = queue.schedules.pause if is_paused else queue.schedules.resume
+    if not await act(schedule_id):
         return _gone(here, queue, schedule_id)
     if here.screen.as_json:
         here.screen.document(
             {
-                "protocol": queue.protocol.name,
+                "protocol": queue.protocol.spec.name,
                 "queue": queue.name,
                 "schedule": schedule_id,
                 "paused": is_paused,
@@ -126,7 +120,7 @@ async def _set(here: Here, name: str, schedule_id: str, is_paused: bool) -> int 
 
 async def _schedule(here: Here, queue: Queue, schedule_id: str) -> Schedule | None:
     """The schedule; where there is none, that is said."""
-    for schedule in await here.keeper(queue).schedules():
+    for schedule in await queue.schedules.list():
         if schedule.id == schedule_id:
             return schedule
     _gone(here, queue, schedule_id)

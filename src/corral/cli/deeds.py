@@ -5,8 +5,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from corral.cli.looking import PAGE, Choice, chosen, name_of
+from corral.cli.looking import PAGE, name_of, words_of
 from corral.cli.session import FAILED, Here
+from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.naming import RESERVED_IDS
 from corral.errors import CorralError, Unsupported
@@ -24,23 +25,23 @@ class Deed(NamedTuple):
     act: Callable[[Queue, Sequence[str]], Awaitable[list[str]]]
 
 
-put_back = Deed("put back", "put back", lambda queue, ids: queue.operator.retry(ids))
-delete = Deed("delete", "deleted", lambda queue, ids: queue.operator.remove(ids))
-promote = Deed("promote", "promoted", lambda queue, ids: queue.operator.promote(ids))
-cancel = Deed("cancel", "cancelled", lambda queue, ids: queue.operator.cancel(ids))
+put_back = Deed("put back", "put back", lambda queue, ids: queue.retry(ids))
+replay = Deed("put back", "put back", lambda queue, ids: queue.replay(ids))
+delete = Deed("delete", "deleted", lambda queue, ids: queue.remove(ids))
+promote = Deed("promote", "promoted", lambda queue, ids: queue.promote(ids))
+cancel = Deed("cancel", "cancelled", lambda queue, ids: queue.cancel(ids))
 
 
 async def act_on_dead(
     here: Here,
     queues: Sequence[Queue],
     ids: Sequence[str],
-    choice: Choice,
-    limit: int,
+    jobs: JobFilter,
     is_agreed: bool,
     deed: Deed,
 ) -> int | None:
     """Do it to dead jobs: these, or those that are meant; the exit code."""
-    work = [(queue, await _dead(queue, ids, choice, limit)) for queue in queues]
+    work = [(queue, await _dead(queue, ids, jobs)) for queue in queues]
     missing = [job_id for job_id in ids if not any(job_id in found for _, found in work)]
     if missing:
         told = ", ".join(f"{job_id!a}" for job_id in missing)
@@ -49,21 +50,23 @@ async def act_on_dead(
     work = [(queue, found) for queue, found in work if found]
     count = sum(len(found) for _, found in work)
     if count:
-        names = ", ".join(f"{queue.name!a} ({queue.protocol.name}: {len(found):,})" for queue, found in work)
-        jobs = "dead job" if count == 1 else "dead jobs"
-        if not here.agree(f"{deed.verb} {count:,} {jobs}{choice.words} of {names}", is_agreed):
+        names = ", ".join(
+            f"{queue.name!a} ({queue.protocol.spec.name}: {len(found):,})" for queue, found in work
+        )
+        what = "dead job" if count == 1 else "dead jobs"
+        if not here.agree(f"{deed.verb} {count:,} {what}{words_of(jobs)} of {names}", is_agreed):
             return FAILED
     elif not here.screen.as_json:
-        here.screen.line(f"no dead jobs{choice.words} here; nothing to be {deed.done}")
+        here.screen.line(f"no dead jobs{words_of(jobs)} here; nothing to be {deed.done}")
     codes = [await do(here, queue, found, deed) for queue, found in work]
     return FAILED if any(codes) else None
 
 
-async def _dead(queue: Queue, ids: Sequence[str], choice: Choice, limit: int) -> list[str]:
+async def _dead(queue: Queue, ids: Sequence[str], jobs: JobFilter) -> list[str]:
     if not ids:
-        return [job.id for job in await chosen(queue, JobState.DEAD, choice, limit)]
-    jobs = [await one_job(queue, job_id) for job_id in dict.fromkeys(ids)]
-    return [job.id for job in jobs if job is not None and job.state is JobState.DEAD]
+        return [job.id for job in await queue.search(jobs)]
+    named = [await one_job(queue, job_id) for job_id in dict.fromkeys(ids)]
+    return [job.id for job in named if job is not None and job.state is JobState.DEAD]
 
 
 async def do_given(here: Here, queue: Queue, ids: Sequence[str], deed: Deed) -> int | None:
@@ -86,7 +89,7 @@ async def do(
         return FAILED
     not_done = [*strangers, *(job_id for job_id in ids if job_id not in set(done))]
     if here.screen.as_json:
-        place = {"protocol": queue.protocol.name, "queue": queue.name}
+        place = {"protocol": queue.protocol.spec.name, "queue": queue.name}
         here.screen.document({**place, "done": done, "not_done": not_done})
     elif done:
         jobs = f"job {done[0]!a}" if len(done) == 1 else f"{len(done):,} jobs"
@@ -109,7 +112,7 @@ async def _why(here: Here, queue: Queue, job_id: str, deed: Deed) -> str:
 async def one_job(queue: Queue, job_id: str) -> Job | None:
     """The job, if it is there."""
     # such an id would show one of the queue's own keys as if it were a job
-    job = None if job_id in RESERVED_IDS else await queue.inspector.job(job_id)
+    job = None if job_id in RESERVED_IDS else await queue.job(job_id)
     # where queues share their lists, an id finds the jobs of all
     return job if job is not None and job.queue == queue.name else None
 

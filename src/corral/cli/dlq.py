@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from corral.cli.deeds import RetryLimit, act_on_dead, delete, put_back
-from corral.cli.looking import Choice, chosen
+from corral.cli import deeds
+from corral.cli.deeds import RetryLimit, act_on_dead
+from corral.cli.looking import dead_jobs, words_of
 from corral.cli.queues import CountOption, DataOption, NameOption, ReasonOption, show_jobs
 from corral.cli.session import Here, QueuesArgument, YesOption, at_server
-from corral.core.job import JobState
 from corral.core.options import Capability
 from corral.queue import Queue
 
@@ -32,12 +32,14 @@ async def list_dead(
     count: CountOption = 20,
 ) -> None:
     """List dead jobs with their reasons, the last first; without a queue, those of every queue."""
-    choice = Choice(name, reason, data)
+    dead = dead_jobs(name, reason, data, count)
     queues = await _queues(here, queue)
-    lists = await asyncio.gather(*(chosen(found, JobState.DEAD, choice, count) for found in queues))
-    jobs = [(found.protocol.name, job) for found, listed in zip(queues, lists, strict=True) for job in listed]
+    lists = await asyncio.gather(*(found.search(dead) for found in queues))
+    jobs = [
+        (found.protocol.spec.name, job) for found, listed in zip(queues, lists, strict=True) for job in listed
+    ]
     jobs.sort(key=lambda pair: pair[1].finished_at or 0, reverse=True)
-    show_jobs(here.screen, jobs[:count], f"no dead jobs{choice.words} here")
+    show_jobs(here.screen, jobs[:count], f"no dead jobs{words_of(dead)} here")
 
 
 @at_server
@@ -55,8 +57,10 @@ async def replay(
     queues = await _queues(here, queue)
     if queue is None:
         # only where it can be done: a protocol without retry is none of those that were meant
-        queues = [found for found in queues if Capability.RETRY in found.protocol.capabilities]
-    return await act_on_dead(here, queues, ids or [], Choice(name, reason, data), limit, is_agreed, put_back)
+        queues = [found for found in queues if Capability.RETRY in found.protocol.spec.capabilities]
+    return await act_on_dead(
+        here, queues, ids or [], dead_jobs(name, reason, data, limit), is_agreed, deeds.replay
+    )
 
 
 @at_server
@@ -72,4 +76,6 @@ async def discard(
 ) -> int | None:
     """Delete dead jobs: these, or those that are meant; without a queue, of every one."""
     queues = await _queues(here, queue)
-    return await act_on_dead(here, queues, ids or [], Choice(name, reason, data), limit, is_agreed, delete)
+    return await act_on_dead(
+        here, queues, ids or [], dead_jobs(name, reason, data, limit), is_agreed, deeds.delete
+    )

@@ -69,7 +69,7 @@ async def _follow(queues: list[Queue], after: str, count: int | None, screen: Sc
     coming: asyncio.Queue[JobEvent] = asyncio.Queue(maxsize=1000)
 
     async def listen(queue: Queue) -> None:
-        async with aclosing(queue.events.tail(after)) as events:  # type: ignore[type-var]
+        async with aclosing(queue.events.tail(after)) as events:
             async for event in events:
                 await coming.put(event)
 

@@ -54,9 +54,9 @@ async def _job(here: Here, queue: Queue, job_id: str) -> Job | None:
 
 
 async def _show(here: Here, queue: Queue, job: Job, has_all_traces: bool = False) -> int | None:
-    lines = await queue.inspector.logs(job.id, 0, MOST_LINES)
+    lines = await queue.logs(job.id, 0, MOST_LINES)
     if here.screen.as_json:
-        here.screen.document({**job_document(job, queue.protocol.name), "log": lines})
+        here.screen.document({**job_document(job, queue.protocol.spec.name), "log": lines})
         return None
     for field, value in _fields(job):
         _say(here.screen, field, value)
@@ -79,7 +79,7 @@ async def logs(
     found = await here.readable(queue)
     if await _job(here, found, job_id) is None:
         return FAILED
-    for number, line in enumerate(await found.inspector.logs(job_id, start, count), start):
+    for number, line in enumerate(await found.logs(job_id, start, count), start):
         if here.screen.as_json:
             here.screen.document({"line": number, "text": line})
         else:

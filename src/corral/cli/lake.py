@@ -139,19 +139,22 @@ async def addresses_of(here: Here, queue: str, is_waiting: bool = False) -> "lis
 
     used = [protocol for protocol in here.protocols if is_waiting or await _has_events(here, protocol)]
     if not used:
-        names = " or ".join(protocol.name for protocol in here.protocols)
+        names = " or ".join(protocol.spec.name for protocol in here.protocols)
         raise InvalidOptions(f"no event in protocol {names} at {here.dialled}; there is nothing to read yet")
     namespace = here.where.namespace
     return [
         QueueAddress(
-            here.app.url, protocol.name, protocol.default_namespace if namespace is None else namespace, queue
+            here.app.url,
+            protocol.spec.name,
+            protocol.spec.default_namespace if namespace is None else namespace,
+            queue,
         )
         for protocol in used
     ]
 
 
 async def _has_events(here: Here, protocol: Protocol) -> bool:
-    extents = [await queue.events.extent() for queue in await here.app.queues(protocol.name)]
+    extents = [await queue.events.extent() for queue in await here.app.queues(protocol.spec.name)]
     return any(extent.length or extent.added for extent in extents)
 
 

@@ -10,11 +10,12 @@ import msgspec
 import typer
 from rich.text import Text
 
-from corral.cli.looking import Choice, Look, chosen, look
+from corral.cli.looking import Look, job_filter, look
 from corral.cli.screen import Screen, cut, moment, shown
 from corral.cli.session import Here, QueueArgument, at_server
 from corral.core.job import Job, JobState
 from corral.errors import InvalidOptions, InvalidPayload
+from corral.protocols import option_help, priority_help
 
 STATES = (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE, JobState.COMPLETED, JobState.DEAD)
 SHOWN_REASON = 80
@@ -47,7 +48,7 @@ async def list_queues(here: Here) -> None:
 def _row(seen: Look) -> list[str | Text]:
     return [
         seen.queue.name,
-        seen.queue.protocol.name,
+        seen.queue.protocol.spec.name,
         # a state the protocol's contract does not count
         *("–" if state not in seen.counts else str(seen.counts[state]) for state in STATES),
         Text("paused", "yellow") if seen.is_paused else "no",
@@ -71,20 +72,24 @@ async def show_queue(
     """
     found = await here.find(queue)
     if state is not None:
-        jobs = await chosen(found, state, Choice(name, reason, data), count)
-        show_jobs(here.screen, [(found.protocol.name, job) for job in jobs], f"no jobs are {state.value}")
+        jobs = await found.search(job_filter(state, name, reason, data, count))
+        show_jobs(
+            here.screen, [(found.protocol.spec.name, job) for job in jobs], f"no jobs are {state.value}"
+        )
         return
     seen = await look(found)
     if here.screen.as_json:
-        here.screen.document({**seen.document, "capabilities": sorted(found.protocol.capabilities)})
+        here.screen.document({**seen.document, "capabilities": sorted(found.protocol.spec.capabilities)})
         return
     here.screen.table(("queue", "protocol", *STATES, "paused", "workers"), [_row(seen)])
     names = [worker.name or str(worker.address) for worker in seen.workers]
     here.screen.line("workers:", ", ".join(names) or "none")
-    here.screen.line(f"protocol {found.protocol.name!r} has:", ", ".join(sorted(found.protocol.capabilities)))
-    if dead := await found.inspector.jobs(JobState.DEAD, 0, 5):
+    here.screen.line(
+        f"protocol {found.protocol.spec.name!r} has:", ", ".join(sorted(found.protocol.spec.capabilities))
+    )
+    if dead := await found.jobs(JobState.DEAD, 0, 5):
         here.screen.line("the last to end dead:")
-        show_jobs(here.screen, [(found.protocol.name, job) for job in dead], "")
+        show_jobs(here.screen, [(found.protocol.spec.name, job) for job in dead], "")
 
 
 def show_jobs(screen: Screen, jobs: Iterable[tuple[str, Job]], nothing: str) -> None:
@@ -115,9 +120,6 @@ def _job_row(protocol: str, job: Job) -> list[str]:
     return [job.id, job.queue, protocol, cut(job.name), made, moment(since), short]
 
 
-PRIORITY_HELP = "bullmq: lower runs earlier, none runs first. bridgemq: from 7 on it runs next."
-
-
 @at_server
 async def add(
     here: Here,
@@ -131,16 +133,14 @@ async def add(
     ] = "{}",
     job_id: Annotated[str | None, typer.Option("--id", help="An id of your own.")] = None,
     delay: Annotated[int | None, typer.Option(help="Milliseconds to wait before it may run.")] = None,
-    priority: Annotated[int | None, typer.Option(help=PRIORITY_HELP)] = None,
+    priority: Annotated[int | None, typer.Option(help=priority_help())] = None,
     attempts: Annotated[int | None, typer.Option(help="How often it may run.")] = None,
     backoff: Annotated[
         str | None, typer.Option(help="Between attempts: milliseconds, fixed, exponential, or JSON.")
     ] = None,
     lifo: Annotated[bool, typer.Option("--lifo", help="Run it next.")] = False,
-    ttl: Annotated[int | None, typer.Option(help="Seconds it is kept (protocol streams).")] = None,
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="The same key gives the same job (protocol streams).")
-    ] = None,
+    ttl: Annotated[int | None, typer.Option(help=option_help("ttl_s"))] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help=option_help("idempotency_key"))] = None,
     further: Annotated[
         list[str] | None,
         typer.Option(
@@ -162,7 +162,9 @@ async def add(
     options.update(map(_option, further or ()))
     job = await here.app.queue(queue).add(name, read_json(data), id=job_id, **options)
     if here.screen.as_json:
-        here.screen.document({"protocol": here.where.chosen_protocol().name, "queue": queue, "id": job.id})
+        here.screen.document(
+            {"protocol": here.where.chosen_protocol().spec.name, "queue": queue, "id": job.id}
+        )
     else:
         here.screen.line(job.id)
 

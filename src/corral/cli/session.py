@@ -15,9 +15,8 @@ from corral.app import Corral
 from corral.cli.advice import advise
 from corral.cli.looking import look
 from corral.cli.screen import Screen
-from corral.core.keeper import Keeper
 from corral.errors import CorralError, EmbeddedServerError, InvalidOptions, RedisError, Refused
-from corral.protocols import PROTOCOLS, Protocol, protocol_named
+from corral.protocols import DEFAULT_PROTOCOL, PROTOCOLS, Protocol, protocol_named, protocol_names
 from corral.queue import Queue
 from corral.store.address import without_password
 
@@ -39,8 +38,8 @@ ProtocolOption = Annotated[
     typer.Option(
         "--protocol",
         metavar="PROTOCOL",
-        help=f"The wire contract: {' or '.join(PROTOCOLS)}.",
-        autocompletion=lambda: list(PROTOCOLS),
+        help=f"The wire contract: {' or '.join(protocol_names())}.",
+        autocompletion=protocol_names,
     ),
 ]
 NamespaceOption = Annotated[
@@ -66,12 +65,12 @@ class Where:
     def app(self) -> Corral:
         """The Corral these options mean."""
         protocol = self.chosen_protocol()
-        namespaces = {} if self.namespace is None else {protocol.name: self.namespace}
-        return Corral(self.url, protocol=protocol.name, namespaces=namespaces, folder=self.folder)
+        namespaces = {} if self.namespace is None else {protocol.spec.name: self.namespace}
+        return Corral(self.url, protocol=protocol.spec.name, namespaces=namespaces, folder=self.folder)
 
     def chosen_protocol(self) -> Protocol:
         """The protocol that was named, or the usual one."""
-        return protocol_named(self.protocol or next(iter(PROTOCOLS)))
+        return protocol_named(self.protocol or DEFAULT_PROTOCOL)
 
     def queue(self, app: Corral, name: str) -> Queue:
         """A queue to look at: any name that may be on the wire, also one that nobody could give here."""
@@ -115,7 +114,7 @@ class Here:
     def protocols(self) -> list[Protocol]:
         """The protocol that was asked for, or all of them."""
         is_one_meant = self.where.protocol is not None or self.where.namespace is not None
-        return [self.where.chosen_protocol()] if is_one_meant else list(PROTOCOLS.values())
+        return [self.where.chosen_protocol()] if is_one_meant else list(PROTOCOLS)
 
     @property
     def dialled(self) -> str:
@@ -124,7 +123,7 @@ class Here:
 
     async def every(self) -> list[Queue]:
         """Every queue of these protocols."""
-        return [queue for protocol in self.protocols for queue in await self.app.queues(protocol.name)]
+        return [queue for protocol in self.protocols for queue in await self.app.queues(protocol.spec.name)]
 
     async def find(self, name: str) -> Queue:
         """The queue of that name, in whichever protocol has it; `NoQueue` tells which there are."""
@@ -136,10 +135,10 @@ class Here:
         if len(found) == 1:
             return found[0]
         if found:
-            names = " and ".join(queue.protocol.name for queue in found)
+            names = " and ".join(queue.protocol.spec.name for queue in found)
             raise InvalidOptions(f"queue {name!a} is in the protocols {names}; choose one with --protocol")
-        place = f"protocol {self.protocols[0].name!r}" if len(self.protocols) == 1 else "any protocol"
-        known = ", ".join(f"{queue.name!a} ({queue.protocol.name})" for queue in queues) or "none yet"
+        place = f"protocol {self.protocols[0].spec.name!r}" if len(self.protocols) == 1 else "any protocol"
+        known = ", ".join(f"{queue.name!a} ({queue.protocol.spec.name})" for queue in queues) or "none yet"
         raise NoQueue(f"no queue {name!a} in {place} at {self.dialled}; there are: {known}")
 
     async def readable(self, name: str) -> Queue:
@@ -150,10 +149,6 @@ class Here:
             return await self.find(name)
         except NoQueue:
             return self.where.queue(self.app, name)
-
-    def keeper(self, queue: Queue) -> Keeper:
-        """Who tidies a queue."""
-        return queue.protocol.keeper(self.app.binding(queue))
 
     def agree(self, what: str, is_agreed: bool) -> bool:
         """Is this to be done? Asked at the terminal; refused where there is none and nobody said --yes."""

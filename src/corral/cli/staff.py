@@ -12,7 +12,7 @@ from corral.queue import Queue
 async def list_workers(here: Here, queue: QueuesArgument = None) -> None:
     """List the workers that are alive now; without a queue, those of every queue of every protocol."""
     queues = await here.every() if queue is None else [await here.find(queue)]
-    lists = await asyncio.gather(*(found.inspector.workers() for found in queues))
+    lists = await asyncio.gather(*(found.workers() for found in queues))
     workers: dict[tuple[str, str], tuple[WorkerInfo, list[str]]] = {}
     for found, listed in zip(queues, lists, strict=True):
         for worker in listed:
@@ -42,4 +42,4 @@ async def list_workers(here: Here, queue: QueuesArgument = None) -> None:
 
 def _key(queue: Queue, worker: WorkerInfo) -> tuple[str, str]:
     """What tells one worker from another: one without a name is known by its address."""
-    return queue.protocol.name, worker.name or str(worker.address)
+    return queue.protocol.spec.name, worker.name or str(worker.address)

@@ -34,7 +34,7 @@ async def tail(here: Here, queue: QueueArgument, job_id: IdArgument) -> int | No
     if job is None:
         here.screen.fail(CorralError(no_job(here, found, job_id)))
         return FAILED
-    told = _own_story(here, found, job) if found.protocol.story else among_others(found, job)
+    told = _own_events(found, job) if found.protocol.spec.has_job_events else among_others(found, job)
     async with aclosing(told) as events:  # type: ignore[type-var]
         async for event in events:
             if isinstance(event, JobState):
@@ -56,16 +56,14 @@ async def _end(queue: Queue, job_id: str) -> JobState | None:
     return job.state if job.state in OVER else None
 
 
-async def _own_story(here: Here, queue: Queue, job: Job) -> AsyncIterator[JobEvent | JobState]:
+async def _own_events(queue: Queue, job: Job) -> AsyncIterator[JobEvent | JobState]:
     """The job's events from its own log, then the state it ended in."""
-    assert queue.protocol.story is not None
-    seen = 0
+    after = "-"
     while True:
         end = await _end(queue, job.id)
-        events = await queue.protocol.story(here.app.binding(queue), job.id)
-        for event in events[seen:]:
+        for event in await queue.events.of_job(job, after):
             yield event
-        seen = len(events)
+            after = event.id
         if end is not None:
             yield end
         await asyncio.sleep(LOOK_S)
@@ -99,7 +97,7 @@ async def among_others(queue: Queue, job: Job) -> AsyncIterator[JobEvent | JobSt
 async def _until_in_doubt(queue: Queue, after: str) -> AsyncIterator[JobEvent]:
     """Events of the queue as they come, for so long as a silent job may be taken for a living one."""
     doubt = monotonic() + DOUBT_S
-    async with aclosing(queue.events.tail(after)) as events:  # type: ignore[type-var]
+    async with aclosing(queue.events.tail(after)) as events:
         with suppress(TimeoutError):
             while True:
                 yield await asyncio.wait_for(anext(events), max(doubt - monotonic(), 0))

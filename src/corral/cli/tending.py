@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from corral.cli.deeds import RetryLimit, act_on_dead, put_back
-from corral.cli.looking import Choice, name_of
+from corral.cli.looking import dead_jobs, name_of
 from corral.cli.session import FAILED, Here, QueueArgument, YesOption, at_server
+from corral.core.filter import JobFilter
 from corral.core.job import JobState
 from corral.errors import InvalidOptions
 from corral.queue import Queue
@@ -18,7 +19,7 @@ ENDED = {"completed": JobState.COMPLETED, "dead": JobState.DEAD}
 async def pause(here: Here, queue: QueueArgument) -> None:
     """No claims until the queue is resumed; what runs goes on."""
     found = await here.find(queue)
-    await found.operator.pause()
+    await found.pause()
     _say(here, found, is_paused=True)
 
 
@@ -26,13 +27,13 @@ async def pause(here: Here, queue: QueueArgument) -> None:
 async def resume(here: Here, queue: QueueArgument) -> None:
     """Claims again."""
     found = await here.find(queue)
-    await found.operator.resume()
+    await found.resume()
     _say(here, found, is_paused=False)
 
 
 def _say(here: Here, queue: Queue, is_paused: bool) -> None:
     if here.screen.as_json:
-        here.screen.document({"protocol": queue.protocol.name, "queue": queue.name, "paused": is_paused})
+        here.screen.document({"protocol": queue.protocol.spec.name, "queue": queue.name, "paused": is_paused})
     else:
         here.screen.line(f"{name_of(queue)} is {'paused' if is_paused else 'not paused any more'}")
 
@@ -52,12 +53,12 @@ async def drain(
         words = " and ".join(state.value for state in states)
         if not here.agree(f"delete {before:,} {words} jobs of {name_of(found)}", is_agreed):
             return FAILED
-        await here.keeper(found).drain(delayed)
+        await found.drain(delayed)
     left = await _count(found, states)
     gone = max(before - left, 0)
     if here.screen.as_json:
         here.screen.document(
-            {"protocol": found.protocol.name, "queue": found.name, "deleted": gone, "left": left}
+            {"protocol": found.protocol.spec.name, "queue": found.name, "deleted": gone, "left": left}
         )
     else:
         # a scheduler's next job stays, and others may have been added meanwhile
@@ -67,7 +68,7 @@ async def drain(
 
 
 async def _count(queue: Queue, states: tuple[JobState, ...]) -> int:
-    counts = await queue.inspector.counts()
+    counts = await queue.counts()
     return sum(counts.get(state, 0) for state in states)
 
 
@@ -84,20 +85,23 @@ async def clean(
     if state not in ENDED:
         raise InvalidOptions(f"--state {state!a} cannot be cleaned; use {' or '.join(ENDED)}")
     found = await here.find(queue)
-    counts = await found.inspector.counts()
+    counts = await found.counts()
     # where the contract keeps no count, what can be listed is what can be deleted
     ended = counts.get(ENDED[state])
     if ended is None:
-        ended = len(await found.inspector.jobs(ENDED[state], 0, limit))
+        ended = len(await found.jobs(ENDED[state], 0, limit))
     gone: list[str] = []
     if ended:
         which = f"up to {min(limit, ended):,} of {ended:,} {state} jobs of {name_of(found)}"
         ago = f" that ended more than {older} s ago" if older else ""
         if not here.agree(f"delete {which}{ago}", is_agreed):
             return FAILED
-        gone = await here.keeper(found).clean(ENDED[state], older * 1000, limit)
+        ended_until = here.app.clock() - older * 1000
+        gone = await found.clean(
+            JobFilter(states=frozenset({ENDED[state]}), ended_until=ended_until, limit=limit)
+        )
     if here.screen.as_json:
-        here.screen.document({"protocol": found.protocol.name, "queue": found.name, "deleted": gone})
+        here.screen.document({"protocol": found.protocol.spec.name, "queue": found.name, "deleted": gone})
     else:
         here.screen.line(f"deleted {len(gone):,} {state} jobs of {name_of(found)}")
     return None
@@ -109,4 +113,4 @@ async def retry(
 ) -> int | None:
     """Put dead jobs back in the queue, the last to die first; `corral dlq replay` chooses among them."""
     found = await here.find(queue)
-    return await act_on_dead(here, [found], [], Choice(), limit, is_agreed, put_back)
+    return await act_on_dead(here, [found], [], dead_jobs(limit=limit), is_agreed, put_back)

@@ -83,7 +83,7 @@ class Floor:
     async def find(self, is_first: bool = False) -> None:
         """Watch queues that are not watched yet: from now on, or from their beginning where they are new."""
         for queue in await self.here.every():
-            key = queue.protocol.name, queue.name
+            key = queue.protocol.spec.name, queue.name
             if key not in self.watches:
                 last = (await queue.events.extent()).last if is_first else None
                 self.watches[key] = Watch(queue, last or "-", Pulse(monotonic()))
@@ -120,7 +120,7 @@ class Floor:
     async def told_deaths(self) -> list[tuple[Death, str]]:
         """The last to die, the last first, each with its reason where that is known."""
         deaths = list(reversed(self.deaths))
-        jobs = await asyncio.gather(*(one.queue.inspector.job(one.job_id) for one in deaths))
+        jobs = await asyncio.gather(*(one.queue.job(one.job_id) for one in deaths))
         return [(one, (job.reason if job else None) or "") for one, job in zip(deaths, jobs, strict=True)]
 
 
@@ -147,7 +147,7 @@ class Row:
         words = (EventKind.ADDED, EventKind.COMPLETED, EventKind.DEAD, EventKind.RETRY)
         return [
             self.seen.queue.name,
-            Text(f"{self.seen.queue.protocol.name}{' paused' if self.seen.is_paused else ''}",
+            Text(f"{self.seen.queue.protocol.spec.name}{' paused' if self.seen.is_paused else ''}",
                  "yellow" if self.seen.is_paused else ""),
             *("–" if state not in counts else f"{counts[state]:,}"
               for state in (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE)),

@@ -1,9 +1,19 @@
 """Job, its options, and a worker's claim on it."""
 
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    R = TypeVar("R", default=Any)
+    """A protocol's receipt: of one claim, or of one trip that claimed."""
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R")
 
 DEFAULT_ATTEMPTS = 3
 DEFAULT_BACKOFF_MS = 1000
@@ -83,8 +93,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """Fields only one protocol knows, as they stand on the wire."""
 
 
-class Claim(Struct, frozen=True):
+class Claim(Struct, Generic[R], frozen=True):
     """A job that a worker has claimed. The receipt fences this attempt and is opaque outside its protocol."""
 
     job: Job
-    receipt: Any
+    receipt: R

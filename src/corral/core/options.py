@@ -1,7 +1,7 @@
 """Job options: checked, completed with defaults, or refused where the protocol lacks the capability."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
@@ -42,6 +42,7 @@ class Capability(StrEnum):
     LOGS = "logs"
     RATE_LIMIT = "rate limits"
     CRON = "cron"
+    INTERVAL = "intervals"
     ROUTING = "routing"
     TTL = "time to live"
     IDEMPOTENCY = "idempotency keys"
@@ -65,22 +66,24 @@ def require(protocol: str, capabilities: frozenset[Capability], needed: Capabili
 def build(
     protocol: str,
     capabilities: frozenset[Capability],
-    extras: frozenset[str] = frozenset(),
+    extras: Collection[str] = (),
     values: Mapping[str, Any] | None = None,
+    priority_order: str = "",
     **more: Any,
 ) -> JobOptions:
     """Return the options of a job: `values` and `more`, checked, and the defaults for the rest.
 
     None leaves an option at its default. `extras` are the names only this protocol knows; it checks their
     values itself. An option that needs a capability the protocol lacks is refused where it is used.
+    `priority_order` says which priorities run first.
 
     >>> build("bullmq", frozenset(Capability), delay=500, backoff=250).backoff
     Backoff(kind='fixed', delay=250, jitter=0.0)
     >>> build("bullmq", frozenset(Capability), priority=-1)
     Traceback (most recent call last):
     ...
-    corral.errors.InvalidOptions: priority is -1; use 0 (no priority) or a positive number up to 2097152 (lower runs earlier; in the protocol bridgemq 7 and above runs first)
-    """  # noqa: E501
+    corral.errors.InvalidOptions: priority is -1; use 0 (no priority) or a positive number up to 2097152
+    """
     checked = dict(_defaults(capabilities))
     extra: dict[str, Any] = {}
     for name, value in {**(values or {}), **more}.items():
@@ -90,7 +93,12 @@ def build(
             raise InvalidOptions(_unknown(name, [*_OPTIONS, *extras]))
         elif value is not None:
             field, needed, check, neutral = _OPTIONS[name]
-            checked[field] = check(name, value)
+            try:
+                checked[field] = check(name, value)
+            except InvalidOptions as error:
+                if name == "priority" and priority_order:
+                    raise InvalidOptions(f"{error} ({priority_order})") from None
+                raise
             if checked[field] != neutral:
                 require(protocol, capabilities, needed, f"{name}={short_repr(value)}")
     return JobOptions(**checked, extra=extra)
@@ -120,8 +128,7 @@ def _whole(name: str, value: Any, lowest: int, highest: int, way_out: str) -> in
 
 
 def _priority(name: str, value: Any) -> int:
-    order = "lower runs earlier; in the protocol bridgemq 7 and above runs first"
-    way_out = f"use 0 (no priority) or a positive number up to {HIGHEST_PRIORITY} ({order})"
+    way_out = f"use 0 (no priority) or a positive number up to {HIGHEST_PRIORITY}"
     return _whole(name, value, 0, HIGHEST_PRIORITY, way_out)
 
 

@@ -1,10 +1,11 @@
 """Outcomes: how an attempt ended, and the function that decides it."""
 
 from collections.abc import Callable
+from typing import Generic
 
 from msgspec import Struct
 
-from corral.core.job import Claim, Job
+from corral.core.job import Claim, Job, R
 from corral.core.known_errors import FailureKind
 from corral.core.retry import BACKOFF_CAP_MS, BackoffRule, classify, delay_before, kind_by_handler
 from corral.errors import JobCancelled, Postpone, Release, WaitForChildren
@@ -58,10 +59,10 @@ class AlreadyMoved(Struct, frozen=True, tag=True):
 Outcome = Completed | Retry | Dead | Cancelled | Released | Postponed | WaitingChildren | AlreadyMoved
 
 
-class Settlement(Struct, frozen=True):
+class Settlement(Struct, Generic[R], frozen=True):
     """The outcome of a claim and when it ended (ms), for a protocol to write."""
 
-    claim: Claim
+    claim: Claim[R]
     outcome: Outcome
     at: int
 

@@ -1,27 +1,51 @@
-"""The only connections between protocols and the rest of the house.
+"""The ports between a protocol and the rest of Corral.
 
 Everything is a list, so bulk needs no second verb and a single job is a batch of one.
 Each port is bound to one queue of one protocol.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from corral.core.event import Extent, JobEvent
-from corral.core.job import Claim, Job, JobState, Keep
+from corral.core.filter import JobFilter
+from corral.core.job import Claim, Job, JobState, Keep, R
 from corral.core.outcome import Settlement
 from corral.core.pages import EventPage, Marks
-from corral.errors import SettleError
+from corral.core.schedule import Schedule, ScheduleRule
+from corral.errors import Refused, SettleError
+
+Jobs = Sequence[str] | JobFilter
+"""The jobs a write is about: their ids, or a filter that selects them."""
+
+
+# -- Broker -------------------------------------------------------------------------------------------------
+
+
+class Added(Struct, frozen=True, gc=False):
+    """A submitted job: its id, and whether that id, its deduplication or its idempotency key was known."""
+
+    id: str
+    existed: bool = False
+
+
+class Ledger(Struct, frozen=True):
+    """The ids submitted by one write, so that repeating the write adds nothing."""
+
+    name: str
+    """Unique for one write (one batch of one query)."""
+    seconds: int
+    """How long it is kept unless it is dropped earlier."""
 
 
 class Why(StrEnum):
-    """Why a turn brought no more claims."""
+    """The reason why a turn brought no more claims."""
 
     SATISFIED = "satisfied"
-    """It brought all that was wanted: ask again when a slot is free."""
+    """It brought as many as were wanted."""
     DRAINED = "drained"
     LIMITED = "limited"
     PAUSED = "paused"
@@ -29,7 +53,7 @@ class Why(StrEnum):
 
 
 class Rest(Struct, frozen=True):
-    """Why no more came, and until when (ms since the epoch) nothing will by itself."""
+    """Why a turn brought no more claims, and until when (ms since the epoch) it will stay so."""
 
     why: Why
     until: int | None = None
@@ -37,25 +61,25 @@ class Rest(Struct, frozen=True):
     """The protocol's own mark of what the turn saw, for `wait`."""
 
 
-class Turn(Struct, frozen=True):
-    """What one round trip brought: a verdict per settlement (None: applied), new claims, and the rest."""
+class Turn(Struct, Generic[R], frozen=True):
+    """The answer to one trip: a verdict per settlement (None: applied), new claims, and the rest."""
 
     verdicts: Sequence[SettleError | None]
-    claims: Sequence[Claim]
+    claims: Sequence[Claim[R]]
     rest: Rest
 
 
-class Extension(Struct, frozen=True):
-    """What a renewal found: claims that are not ours any more, and claims someone asked to cancel."""
+class Extension(Struct, Generic[R], frozen=True):
+    """The result of a renewal: claims that are lost, and claims that should be cancelled."""
 
-    lost: Sequence[Claim] = ()
-    cancelled: Sequence[Claim] = ()
+    lost: Sequence[Claim[R]] = ()
+    cancelled: Sequence[Claim[R]] = ()
 
 
-class Recovery(Struct, frozen=True):
-    """What a recovery found: claims to adopt (for an owner), ids put back, ids ended for good."""
+class Recovery(Struct, Generic[R], frozen=True):
+    """The result of a recovery: claims to adopt (for an owner), ids requeued, ids ended for good."""
 
-    claims: Sequence[Claim] = ()
+    claims: Sequence[Claim[R]] = ()
     requeued: Sequence[str] = ()
     ended: Sequence[str] = ()
 
@@ -68,10 +92,7 @@ class Limit(Struct, frozen=True):
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """Who claims, and how: what a protocol needs to know of a worker.
-
-    A protocol reads what it knows and leaves the rest alone.
-    """
+    """A worker's settings as far as a protocol needs them; it ignores those it does not know."""
 
     name: str
     lock_ms: int = 30_000
@@ -79,78 +100,94 @@ class Profile(Struct, frozen=True, kw_only=True):
     """How often a job may be found abandoned before it ends."""
     recover_ms: int = 30_000
     promote_ms: int | None = None
-    """Between two looks for jobs that have become due, where no turn looks; None: as the protocol does."""
+    """Between two searches for due jobs, where no turn searches; None: the protocol's own interval."""
     limit: Limit | None = None
     keep_completed: Keep | None = None
     keep_dead: Keep | None = None
     metrics_points: int | None = None
     extra: dict[str, Any] = {}
-    """What only one protocol asks of its workers (capabilities, region …)."""
+    """Settings only one protocol knows (capabilities, region …)."""
 
 
-class Broker(Protocol):
-    """Jobs in, jobs out."""
+class Broker(Protocol[R]):
+    """Submits, claims and settles jobs."""
 
-    async def submit(self, jobs: Sequence[Job]) -> list[str]:
-        """Ids of the jobs, in order. An id that exists already is returned and its job left as it is."""
+    async def submit(
+        self, jobs: Sequence[Job], ledger: Ledger | None = None, together: bool = True
+    ) -> list[Added | Refused]:
+        """Submit jobs; return for each, in order, what was added. A job whose id exists is left as it is.
 
-    async def turn(self, settlements: Sequence[Settlement], want: int) -> Turn:
-        """Settle what ended, then claim up to `want` jobs, in one round trip.
+        `together`: where one job is refused before anything is written, raise its error with `position` and
+        write none of them; else its error stands in its place and the others are submitted. With a `ledger`
+        every job needs an id, and one that the ledger knows is not submitted again.
+        """
+
+    async def drop_ledger(self, ledger: Ledger) -> None:
+        """Delete a ledger whose write will not be repeated."""
+
+    async def turn(self, settlements: Sequence[Settlement[R]], want: int) -> Turn[R]:
+        """Settle jobs that ended, then claim up to `want` jobs, in one trip.
 
         A lost answer raises `RedisConnectionError`; the receipt of its claims is then in `unanswered`.
-        A turn that only settles may be under way beside one that claims, but never two that claim.
+        A turn that only settles may run beside one that claims, but never two that claim.
         """
 
     async def wait(self, rest: Rest) -> None:
         """Return when there may be work again, at most 5 s from now; on a connection of its own."""
 
-    async def extend(self, claims: Sequence[Claim]) -> Extension:
+    async def extend(self, claims: Sequence[Claim[R]]) -> Extension[R]:
         """Renew the locks of these claims."""
 
     async def promote(self) -> int:
-        """Move due jobs to where they can be claimed; how many were moved."""
+        """Make due jobs claimable; return how many were moved."""
 
-    async def recover(self, owner: Any = None) -> Recovery:
-        """Put back what dead workers left; with an `owner` (a receipt), what that one trip claimed."""
+    async def recover(self, owner: R | None = None) -> Recovery[R]:
+        """Requeue the jobs of dead workers; with an `owner` (a receipt), return what that trip claimed."""
 
     @property
-    def unanswered(self) -> Any:
-        """The receipt of a claim whose answer was lost, until `recover` has been asked for it; else None."""
+    def unanswered(self) -> R | None:
+        """The receipt of a claim whose answer was lost, until `recover` was called for it; else None."""
 
     async def close(self) -> None:
-        """Let go of the connections this broker opened for itself."""
+        """Close the connections this broker opened for itself."""
 
 
-class Reporter(Protocol):
-    """A handler's own words while it runs; each checks that the claim is still ours."""
+# -- Reporter, EventLog -------------------------------------------------------------------------------------
 
-    async def progress(self, claim: Claim, value: Any) -> None:
-        """Write the progress down and tell it as an event."""
 
-    async def log(self, claim: Claim, line: str) -> int:
-        """Append a line to the job's log; how many lines it has now."""
+class Reporter(Protocol[R]):
+    """What a handler reports while it runs; each call checks that the claim is still held."""
 
-    async def emit(self, claim: Claim, step: str, data: Any) -> None:
-        """An event of the handler's own."""
+    async def progress(self, claim: Claim[R], value: Any) -> None:
+        """Store the progress and emit it as an event."""
+
+    async def log(self, claim: Claim[R], line: str) -> int:
+        """Append a line to the job's log; return how many lines it has."""
+
+    async def emit(self, claim: Claim[R], step: str, data: Any) -> None:
+        """Emit an event of the handler's own."""
 
     async def beat(self, stopping: bool = False) -> None:
-        """The worker is alive (or says good-bye)."""
+        """Record a heartbeat of the worker; with `stopping`, deregister it."""
 
 
 class EventLog(Protocol):
-    """What happened, in order."""
+    """The events of a queue, in order."""
 
     async def range(self, after: str = "-", count: int = 1000) -> list[JobEvent]:
-        """Up to `count` events later than id `after` ("-": from the beginning)."""
+        """Return up to `count` events later than id `after` ("-": from the beginning)."""
 
-    def tail(self, after: str = "$") -> AsyncIterator[JobEvent]:
-        """Events as they come, from later than `after` ("$": from now)."""
+    def tail(self, after: str = "$") -> AsyncGenerator[JobEvent]:
+        """Yield events as they come, from later than `after` ("$": from now)."""
+
+    async def of_job(self, job: Job, after: str = "-") -> list[JobEvent]:
+        """Return the events of one job that are kept and later than `after`, oldest first."""
 
     async def extent(self) -> Extent:
-        """How far the log reaches."""
+        """Return how far the log reaches."""
 
     async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
-        """The events among the `count` entries later than id `after` and no later than `until`, as columns.
+        """Return the events among the `count` entries after `after` and no later than `until`, as columns.
 
         A page that saw fewer than `count` entries is the last.
         """
@@ -158,8 +195,11 @@ class EventLog(Protocol):
     async def marks(self, after: str, until: str, first: int, step: int) -> Marks:
         """Count the events later than `after` and no later than `until`; marks at `first` and each `step` on.
 
-        One call counts a bounded stretch only: go on after its last event until it says it was the whole.
+        One call counts a bounded stretch only: go on after its last event until it is whole.
         """
+
+
+# -- Inspector, Operator ------------------------------------------------------------------------------------
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):
@@ -171,45 +211,172 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = {}
 
 
+class Gauge(Struct, frozen=True):
+    """A number that a protocol reports about itself: its metric name, help text and labels."""
+
+    name: str
+    text: str
+    value: float
+    labels: dict[str, str] = {}
+
+
 class Inspector(Protocol):
     """Reads."""
 
     async def counts(self) -> dict[JobState, int]:
-        """How many jobs are in each state this protocol knows."""
+        """Return how many jobs are in each state this protocol counts."""
 
     async def jobs(self, state: JobState, start: int = 0, count: int = 100) -> list[Job]:
-        """Jobs in a state: the next to run first, the last to end first."""
+        """Return jobs in a state: the next to run first, the last to end first."""
 
     async def job(self, job_id: str) -> Job | None:
-        """One job, with its state."""
+        """Return one job with its state; None where it does not exist."""
+
+    async def search(self, jobs: JobFilter) -> list[Job]:
+        """Return the jobs that a filter selects, state by state, each in the order of `jobs`."""
 
     async def logs(self, job_id: str, start: int = 0, count: int = 1000) -> list[str]:
-        """Lines of a job's log."""
+        """Return lines of a job's log."""
 
     async def workers(self) -> list[WorkerInfo]:
-        """Workers that are alive now."""
+        """Return the workers that are alive now."""
 
     async def is_paused(self) -> bool:
-        """Is the queue paused?"""
+        """Return whether the queue is paused."""
+
+    async def gauges(self) -> list[Gauge]:
+        """Return the metrics that the protocol defines about itself, of its whole namespace."""
 
 
 class Operator(Protocol):
-    """Writes on demand."""
+    """Writes on demand. What a protocol cannot do raises `Unsupported` with the way out.
+
+    Verbs over jobs take ids or a filter, and return the ids of the jobs for which it was done.
+    """
 
     async def pause(self) -> None:
-        """No claims until `resume`."""
+        """Stop claims until `resume`."""
 
     async def resume(self) -> None:
-        """Claims again."""
+        """Allow claims again."""
 
-    async def retry(self, job_ids: Sequence[str]) -> list[str]:
-        """Put ended jobs back in the queue; those for which it was done."""
+    async def retry(self, jobs: Jobs) -> list[str]:
+        """Put ended jobs back in the queue with the attempts they have made; a filter selects dead jobs."""
 
-    async def promote(self, job_ids: Sequence[str]) -> list[str]:
-        """Make delayed jobs claimable now; those for which it was done."""
+    async def replay(self, jobs: Jobs) -> list[str]:
+        """Put ended jobs back in the queue with all their attempts anew; a filter selects dead jobs."""
 
-    async def remove(self, job_ids: Sequence[str]) -> list[str]:
-        """Delete jobs that are not active; those for which it was done."""
+    async def promote(self, jobs: Jobs) -> list[str]:
+        """Make delayed jobs claimable now."""
 
-    async def cancel(self, job_ids: Sequence[str]) -> list[str]:
-        """End waiting jobs, ask active ones to end; those for which it was done."""
+    async def remove(self, jobs: Jobs) -> list[str]:
+        """Delete jobs that are not active."""
+
+    async def cancel(self, jobs: Jobs) -> list[str]:
+        """End waiting jobs, and ask the workers of active ones to end them."""
+
+    async def update(
+        self, job_id: str, *, data: Any = UNSET, delay: int | None = None, priority: int | None = None
+    ) -> None:
+        """Change a job's data, the delay of a delayed job from now on, or its priority."""
+
+    async def drain(self, delayed: bool = False) -> None:
+        """Delete all waiting jobs, with `delayed` the delayed ones too; active and ended ones stay."""
+
+    async def clean(self, jobs: JobFilter) -> list[str]:
+        """Delete ended jobs that a filter selects; completed ones where it names no states."""
+
+    async def set_limits(self, concurrency: int | None = None, rate: Limit | None = None) -> None:
+        """Limit the whole queue: jobs active at a time, and claims in a time; None lifts a limit."""
+
+    async def obliterate(self, force: bool = False) -> None:
+        """Delete the queue and all its jobs; `QueueInUse` where jobs are active, unless `force`."""
+
+
+# -- Schedules, Flows, Snapshot -----------------------------------------------------------------------------
+
+
+class Schedules(Protocol):
+    """Jobs that are added repeatedly by a rule."""
+
+    async def list(self) -> "list[Schedule]":
+        """Return the schedules of this queue, the next to fire first."""
+
+    async def upsert(self, job: Job, rule: ScheduleRule) -> str:
+        """Add the schedule whose id is the job's, or change it: "added", "changed" or "kept"."""
+
+    async def remove(self, schedule_id: str) -> bool:
+        """Delete a schedule; jobs it has added stay. Return whether it existed."""
+
+    async def pause(self, schedule_id: str) -> bool:
+        """Stop firings until it is resumed; those in between are skipped. Return whether it exists."""
+
+    async def resume(self, schedule_id: str) -> bool:
+        """Fire again, from now on. Return whether it exists."""
+
+    async def run_now(self, schedule_id: str) -> str | None:
+        """Fire once, besides its own times; return the id of that job, None without such a schedule."""
+
+
+class Flow(Struct, frozen=True):
+    """A job and its children, which run before it; each job names its own queue.
+
+    `namespace` is the key prefix of this job's queue, where it differs from the others'.
+    """
+
+    job: Job
+    children: tuple["Flow", ...] = ()
+    namespace: str | None = None
+
+
+class Flows(Protocol):
+    """Trees of jobs in which parents wait for their children."""
+
+    async def add(self, flow: Flow) -> Flow:
+        """Add a flow at once or not at all; return it with the ids of its jobs."""
+
+    async def tree(self, job_id: str, depth: int = 10, most_children: int = 20) -> Flow | None:
+        """Return a job of this queue with its children, `depth` levels; None where it does not exist."""
+
+    async def remove_unprocessed(self, job_id: str) -> None:
+        """Delete the job's children, and theirs, that nobody holds and that have not failed."""
+
+
+class Location(Struct, frozen=True):
+    """Where a job is listed at one moment: it should have a record, and stand in one place."""
+
+    id: str
+    has_record: bool
+    places: tuple[str, ...] = ()
+    """The protocol's own names of where its id is listed; a place that lists it twice is here twice."""
+
+
+class Leak(Struct, frozen=True):
+    """Something left behind that belongs to no job."""
+
+    kind: str
+    """`lock`, `counter` or `mark`."""
+    subject: str
+    detail: str
+
+
+class Snapshot(Protocol):
+    """Every job of a queue, while it goes on working."""
+
+    async def ids(self, cursor: str = "0") -> tuple[list[str], str]:
+        """Return some ids, and the cursor for more ("0": that was all).
+
+        A job that exists all the while is among them once or more often; others may be or may not.
+        """
+
+    async def read(self, ids: Sequence[str], jobs: JobFilter) -> list[Job]:
+        """Return those of these jobs that exist and pass the filter, each with its state at that moment."""
+
+    async def listed(self, cursor: str = "0") -> tuple[list[tuple[str, str]], str]:
+        """Return some (place, id) of all places that list jobs, and the cursor for more ("0": all)."""
+
+    async def locate(self, ids: Sequence[str]) -> list[Location]:
+        """Return where each of these is, exactly; dearer than `read`."""
+
+    async def leaks(self) -> list[Leak]:
+        """Return locks, counters and marks that belong to no job."""

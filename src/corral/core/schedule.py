@@ -1,14 +1,40 @@
-"""What a schedule owes: which firings are made up for after a downtime, and when it fires next."""
+"""Schedules: the rule by which jobs are added repeatedly, and which firings are due after a downtime."""
 
 from msgspec import Struct
 
 from corral.core.cron import Cron
+from corral.core.job import Job
 
 CATCH_UPS = ("skip", "once", "all")
 MOST_FIRINGS = 500
 """Firings made up for in one go; the rest comes with the next."""
 LATE_MS = 60_000
-"""A firing later than this was missed, not delayed: `skip` lets it go."""
+"""A firing later than this was missed, not delayed: `skip` drops it."""
+
+
+class ScheduleRule(Struct, frozen=True, kw_only=True):
+    """When a schedule fires: by a cron expression, or every so many milliseconds."""
+
+    cron: str | None = None
+    timezone: str | None = None
+    """Of the cron expression; None: the protocol's usual one."""
+    every_ms: int | None = None
+    catch_up: str = "once"
+    """After a downtime: make up for "all" missed firings, for the last ("once"), or for none ("skip")."""
+
+    def __str__(self) -> str:
+        if self.every_ms is not None:
+            return f"every {self.every_ms} ms"
+        return f"{self.cron} ({self.timezone})" if self.timezone else str(self.cron)
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """A schedule: the job it adds, its rule, and when it fires next (None: paused)."""
+
+    id: str
+    job: Job
+    next_at: int | None
+    rule: ScheduleRule
 
 
 class Plan(Struct, frozen=True):
@@ -19,10 +45,7 @@ class Plan(Struct, frozen=True):
 
 
 def plan(cron: Cron, due: int, now: int, catch_up: str = "once", most: int = MOST_FIRINGS) -> Plan:
-    """What becomes of a schedule that was due at `due` (ms), looked at `now`.
-
-    `all` makes up for every missed firing, `once` for the last of them, `skip` for none: it fires only
-    what is not late.
+    """Return the firings of a schedule that was due at `due` (ms) and is looked at `now`.
 
     >>> every_minute = Cron.parse("* * * * *")
     >>> plan(every_minute, 60_000, 190_000, "all")
@@ -33,7 +56,7 @@ def plan(cron: Cron, due: int, now: int, catch_up: str = "once", most: int = MOS
     if catch_up == "all":
         return _every(cron, due, now, most)
     last = cron.last_until(now)
-    # the clock may run behind the one that said when this is due
+    # the clock may run behind the one that computed `due`
     latest = due if last is None or last < due else last
     is_missed = catch_up == "skip" and now - latest > LATE_MS
     return Plan(() if is_missed else (latest,), cron.next_after(max(latest, now)))

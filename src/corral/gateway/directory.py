@@ -4,7 +4,7 @@ import asyncio
 
 from corral.app import Corral
 from corral.gateway.problems import Problem
-from corral.protocols import PROTOCOLS
+from corral.protocols import protocol_names
 from corral.queue import Queue
 
 
@@ -18,14 +18,14 @@ class Directory:
 
     async def queues(self, protocol: str | None = None) -> list[Queue]:
         """All queues, or those of one protocol, by name."""
-        if protocol is not None and protocol not in PROTOCOLS:
+        if protocol is not None and protocol not in protocol_names():
             raise no_protocol(protocol)
         await self._look()
         return [self._known[key] for key in sorted(self._known) if protocol in (None, key[0])]
 
     async def queue(self, protocol: str, name: str) -> Queue:
         """One queue, if it is there."""
-        if protocol not in PROTOCOLS:
+        if protocol not in protocol_names():
             raise no_protocol(protocol)
         if (protocol, name) not in self._known:
             await self._look()
@@ -49,10 +49,12 @@ class Directory:
             looking.exception()  # whoever asked has it
 
     async def _walk(self) -> None:
-        found = await asyncio.gather(*(self._corral.queues(protocol) for protocol in PROTOCOLS))
-        self._known = {(queue.protocol.name, queue.name): queue for queues in found for queue in queues}
+        found = await asyncio.gather(*(self._corral.queues(protocol) for protocol in protocol_names()))
+        self._known = {(queue.protocol.spec.name, queue.name): queue for queues in found for queue in queues}
 
 
 def no_protocol(name: str) -> Problem:
     """The problem that there is no such protocol."""
-    return Problem("protocol-not-found", f"no protocol {name[:80]!a}; there are {', '.join(PROTOCOLS)}")
+    return Problem(
+        "protocol-not-found", f"no protocol {name[:80]!a}; there are {', '.join(protocol_names())}"
+    )

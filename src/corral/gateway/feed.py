@@ -43,7 +43,7 @@ data: {"id":"1767225600000-0","protocol":"bullmq","queue":"mail","at":1767225600
 
 def key_of(queue: Queue) -> str:
     """What the feed calls a queue."""
-    return f"{queue.protocol.name}/{queue.name}"
+    return f"{queue.protocol.spec.name}/{queue.name}"
 
 
 @router.get(

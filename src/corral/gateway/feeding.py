@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 from corral.app import Corral
-from corral.core.desk import Story, Told
 from corral.core.event import JobEvent
+from corral.core.http_api import TailBatch, TailEvent
 from corral.gateway.answers import encode, event_document
 from corral.gateway.headers import BEGINNING, order
 from corral.protocols import protocol_named
@@ -18,27 +18,27 @@ class FeedSource:
     def __init__(self, corral: Corral) -> None:
         self._corral = corral
 
-    async def read(self, wanted: Sequence[tuple[str, str]], count: int) -> list[Story]:
+    async def read(self, wanted: Sequence[tuple[str, str]], count: int) -> list[TailBatch]:
         return list(await asyncio.gather(*(self._read(key, after, count) for key, after in wanted)))
 
-    async def _read(self, key: str, after: str, count: int) -> Story:
+    async def _read(self, key: str, after: str, count: int) -> TailBatch:
         protocol, _, name = key.partition("/")
         log = Queue(self._corral, protocol_named(protocol), name, is_read=True).events
         events = await log.range("-" if after == BEGINNING else after, count)
         is_behind = len(events) >= count
         extent = await log.extent() if is_behind else None
         first = None if extent is None else extent.first
-        return Story(
+        return TailBatch(
             events=[_told(event) for event in events],
             position=events[-1].id if events else after,
-            is_there=True,
+            exists=True,
             is_over=False,
             # a tail that falls behind may be overtaken by the trimming of the log
             is_cut=first is not None and after != BEGINNING and order(first) > order(after),
             has_more=is_behind,
         )
 
-    async def news(self, wanted: Sequence[tuple[str, str]], is_thorough: bool) -> list[str]:
+    async def changed(self, wanted: Sequence[tuple[str, str]], is_thorough: bool) -> list[str]:
         """All of them: a read costs no more than a look."""
         return [key for key, _ in wanted]
 
@@ -48,6 +48,6 @@ class FeedSource:
         yield ()
 
 
-def _told(event: JobEvent) -> Told:
+def _told(event: JobEvent) -> TailEvent:
     feed_id = f"{event.id}@{event.protocol}/{event.queue}"
-    return Told(feed_id, event.kind, encode(event_document(event)), False)
+    return TailEvent(feed_id, event.kind, encode(event_document(event)), False)

@@ -4,14 +4,14 @@ from typing import Any
 
 import orjson
 
-from corral.core.desk import Told
+from corral.core.http_api import TailEvent
 
 HEARTBEAT = b": heartbeat\n\n"
 
 _ONE_LINE = dict.fromkeys((*range(32), 127), " ")
 
 
-def of_told(event: Told) -> bytes:
+def of_event(event: TailEvent) -> bytes:
     """An event of a job."""
     # a stranger's words may hold line breaks, and must not make events of their own
     event_id, kind = event.id.translate(_ONE_LINE), event.kind.translate(_ONE_LINE)

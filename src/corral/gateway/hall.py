@@ -9,8 +9,7 @@ from typing import TypeVar
 from fastapi import Request
 
 from corral.app import Corral
-from corral.core.desk import Bounds, Desk, Stories
-from corral.core.keeper import Keeper
+from corral.core.http_api import AdmissionLimits, HttpApi
 from corral.core.ports import Limit
 from corral.errors import InvalidOptions
 from corral.gateway.callers import Caller, Role
@@ -22,7 +21,7 @@ from corral.gateway.patience import Patience
 from corral.gateway.problems import Problem
 from corral.gateway.settings import Settings
 from corral.gateway.tails import Tails
-from corral.protocols import protocol_named
+from corral.protocols import names_with_http, protocol_named
 from corral.queue import Queue
 
 T = TypeVar("T")
@@ -34,8 +33,7 @@ PUBLISH_S = 1.0
 class Hall:
     """One server's protocols as the gateway sees them, and the tails that are open."""
 
-    desk: Desk
-    stories: Stories
+    http: HttpApi
     tails: Tails
     feeds: Tails
 
@@ -46,25 +44,24 @@ class Hall:
         self.queue: Queue = self.corral.queue(protocol=settings.protocol)
         """The queue that /v1/jobs serves."""
         rate = Limit(settings.client_jobs, settings.client_window_s * 1000) if settings.client_jobs else None
-        self.bounds = Bounds(backlog=settings.max_backlog, rate=rate)
+        self.bounds = AdmissionLimits(backlog=settings.max_backlog, rate=rate)
         self.metrics = GatewayMetrics(self.corral.metrics.registry)
         self.is_stopping = False
         self._tails_of: Counter[str] = Counter()
         self._patience = Patience(settings.answer_s, lambda: self.corral.store().call("PING"))
         self.directory = Directory(self.corral)
         protocol = protocol_named(settings.protocol)
-        if protocol.desk is None or protocol.stories is None:
+        if not protocol.spec.has_http:
+            able = " or ".join(map(repr, names_with_http()))
             raise InvalidOptions(
-                f"protocol {protocol.name!r} has no HTTP contract; set CORRAL_PROTOCOL to 'streams'"
+                f"protocol {protocol.spec.name!r} has no HTTP contract; set CORRAL_PROTOCOL to {able}"
             )
-        self._make_desk, self._make_stories = protocol.desk, protocol.stories
 
     async def open(self) -> None:
         """Make the connections of this event loop; the server need not be there yet."""
-        binding = self.corral.binding(self.queue)
-        self.desk, self.stories = self._make_desk(binding), self._make_stories(binding)
+        self.http = self.queue.http
         settings = self.settings
-        self.tails = Tails(self.stories, self._patience, settings, settings.sweep_s)
+        self.tails = Tails(self.http, self._patience, settings, settings.sweep_s)
         self.feeds = Tails(FeedSource(self.corral), self._patience, settings, settings.feed_s)
         for tails in (self.tails, self.feeds):
             tails.start()
@@ -99,10 +96,6 @@ class Hall:
     async def ask(self, answer: Awaitable[T]) -> T:
         """What the server answers, if it does in time."""
         return await self._patience.ask(answer)
-
-    def keeper(self, queue: Queue) -> Keeper:
-        """Who tidies a queue."""
-        return queue.protocol.keeper(self.corral.binding(queue))
 
     def owner(self, caller: Caller) -> str | None:
         """Whose the jobs are that a caller asks for; None where nobody owns any."""

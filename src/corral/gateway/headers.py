@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from fastapi import Request
 
-from corral.core.desk import Admission, Bounds
+from corral.core.http_api import Admission, AdmissionLimits
 from corral.gateway.problems import Problem
 
 _KEY = re.compile(r"[!-~]{1,255}")
@@ -67,7 +67,7 @@ def order(event_id: str) -> tuple[int, int]:
     return int(moment), int(place)
 
 
-def limits(admission: Admission, bounds: Bounds) -> dict[str, str]:
+def limits(admission: Admission, bounds: AdmissionLimits) -> dict[str, str]:
     """The RateLimit headers: the policies, what is left of each, and the older form of the tighter one."""
     policies, states, older = [], [], (0, 0, 0)
     if bounds.backlog is not None:

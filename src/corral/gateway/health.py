@@ -35,7 +35,7 @@ async def readyz(request: Request) -> Response:
     hall: Hall = request.state.hall
     if hall.is_stopping:
         raise Problem("stopping", "the gateway is stopping")
-    checks = await hall.ask(hall.desk.check())
+    checks = await hall.ask(hall.http.check())
     return json_answer({"status": "ready", "checks": checks})
 
 
@@ -69,9 +69,11 @@ async def metrics(request: Request) -> Response:
 
 
 async def _count(hall: Hall, queue: Queue) -> None:
-    counts = await queue.inspector.counts()
-    hall.metrics.count_jobs(queue.protocol.name, queue.name, {state.value: n for state, n in counts.items()})
-    words = queue.protocol.metric_words
+    counts = await queue.counts()
+    hall.metrics.count_jobs(
+        queue.protocol.spec.name, queue.name, {state.value: n for state, n in counts.items()}
+    )
+    words = queue.protocol.spec.metric_states
     if words is not None:
         told = {words[state]: count for state, count in counts.items() if state in words}
         hall.corral.metrics.count_jobs(queue.name, told)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from corral.core.desk import Admission, Shown, Verdict
+from corral.core.http_api import Admission, AdmissionVerdict, OwnedJob
 from corral.core.job import Job, JobOptions
 from corral.errors import InvalidOptions
 from corral.gateway import headers
@@ -48,11 +48,11 @@ async def create(request: Request) -> Response:
             f"store the data elsewhere and send where it is",
         )
     job = _job(asked, key, hall)
-    admission = await hall.ask(hall.desk.admit(job, caller.name, hall.owner(caller), hall.bounds))
+    admission = await hall.ask(hall.http.admit(job, caller.name, hall.owner(caller), hall.bounds))
     told = headers.limits(admission, hall.bounds)
     _check_admitted(admission, hall, told)
     told["Location"] = f"/v1/jobs/{admission.job_id}"
-    if admission.verdict is Verdict.REPLAYED:
+    if admission.verdict is AdmissionVerdict.REPLAYED:
         told["Idempotent-Replayed"] = "true"
     seconds = headers.wait_s(request)
     if seconds is not None:
@@ -85,13 +85,13 @@ def _job(asked: NewJob, key: str | None, hall: Hall) -> Job:
 
 
 def _check_admitted(admission: Admission, hall: Hall, told: dict[str, str]) -> None:
-    if admission.verdict is Verdict.FULL:
+    if admission.verdict is AdmissionVerdict.FULL:
         raise Problem(
             "backlog-full",
             f"{admission.backlog} jobs wait or are in hand, of at most {hall.bounds.backlog}; ask later",
             headers={**told, "Retry-After": str(hall.settings.retry_after_s)},
         )
-    if admission.verdict is Verdict.HASTY:
+    if admission.verdict is AdmissionVerdict.RATE_LIMITED:
         seconds = max(-(-admission.wait_ms // 1000), 1)
         raise Problem(
             "client-limit",
@@ -100,7 +100,7 @@ def _check_admitted(admission: Admission, hall: Hall, told: dict[str, str]) -> N
         )
 
 
-async def _over(hall: Hall, caller: Caller, job_id: str, seconds: float) -> Shown | None:
+async def _over(hall: Hall, caller: Caller, job_id: str, seconds: float) -> OwnedJob | None:
     """The job, if it is over within that time; a client with too many tails is not waited for."""
     if hall.is_stopping or not hall.has_protocol(caller):
         return None
@@ -112,7 +112,7 @@ async def _over(hall: Hall, caller: Caller, job_id: str, seconds: float) -> Show
                     outlet.take()
         except TimeoutError:
             return None
-    shown = await hall.ask(hall.desk.show(job_id))
+    shown = await hall.ask(hall.http.show(job_id))
     return shown if shown is not None and shown.job["status"] in ("done", "error", "canceled") else None
 
 
@@ -129,7 +129,7 @@ async def list_jobs(
     """List jobs, in no particular order; a page may be short and still have a next one."""
     hall, caller = enter(request, Role.READ)
     try:
-        page = await hall.ask(hall.desk.page(cursor, limit, status, task, hall.sight(caller)))
+        page = await hall.ask(hall.http.page(cursor, limit, status, task, hall.sight(caller)))
     except InvalidOptions as error:
         raise Problem("invalid-cursor", str(error)) from None
     more = None if page.following is None else {"Link": headers.next_link(request, page.following)}
@@ -158,7 +158,7 @@ async def cancel(request: Request, job_id: str) -> Response:
     """Cancel a job that is not over; a running handler is told."""
     hall, caller = enter(request, Role.SUBMIT)
     await seen(hall, caller, job_id)
-    canceled = await hall.ask(hall.queue.operator.cancel([job_id]))
+    canceled = await hall.ask(hall.queue.cancel([job_id]))
     shown = await seen(hall, caller, job_id)
     if not canceled:
         status = shown.job["status"]
@@ -166,9 +166,9 @@ async def cancel(request: Request, job_id: str) -> Response:
     return json_answer(shown.job)
 
 
-async def seen(hall: Hall, caller: Caller, job_id: str) -> Shown:
+async def seen(hall: Hall, caller: Caller, job_id: str) -> OwnedJob:
     """The job, if it is there for this caller; another's is as if it were not."""
-    shown = await hall.ask(hall.desk.show(job_id))
+    shown = await hall.ask(hall.http.show(job_id))
     if shown is None or hall.sight(caller) not in (None, shown.owner):
         raise no_job(job_id)
     return shown

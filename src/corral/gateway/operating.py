@@ -6,8 +6,8 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from corral.core.filter import JobFilter
 from corral.core.job import JobState
-from corral.core.ports import Operator
 from corral.gateway.answers import json_answer
 from corral.gateway.body import read_json
 from corral.gateway.callers import Role
@@ -34,12 +34,12 @@ async def queue_to_change(request: Request, protocol: str, name: str) -> tuple[H
     return hall, await hall.ask(hall.directory.queue(protocol, name))
 
 
-def _act(operator: Operator, verb: Verb) -> Act:
+def _act(queue: Queue, verb: Verb) -> Act:
     acts: dict[Verb, Act] = {
-        "retry": operator.retry,
-        "promote": operator.promote,
-        "remove": operator.remove,
-        "cancel": operator.cancel,
+        "retry": queue.retry,
+        "promote": queue.promote,
+        "remove": queue.remove,
+        "cancel": queue.cancel,
     }
     return acts[verb]
 
@@ -53,7 +53,7 @@ def _act(operator: Operator, verb: Verb) -> Act:
 async def pause(request: Request, protocol: str, queue: str) -> Response:
     """No claims until the queue is resumed."""
     hall, found = await queue_to_change(request, protocol, queue)
-    await hall.ask(found.operator.pause())
+    await hall.ask(found.pause())
     return json_answer(await hall.ask(view(found)))
 
 
@@ -66,7 +66,7 @@ async def pause(request: Request, protocol: str, queue: str) -> Response:
 async def resume(request: Request, protocol: str, queue: str) -> Response:
     """Claims again."""
     hall, found = await queue_to_change(request, protocol, queue)
-    await hall.ask(found.operator.resume())
+    await hall.ask(found.resume())
     return json_answer(await hall.ask(view(found)))
 
 
@@ -81,7 +81,7 @@ async def drain(request: Request, protocol: str, queue: str) -> Response:
     """Delete all jobs that wait."""
     hall, found = await queue_to_change(request, protocol, queue)
     asked, _ = await read_json(request, Drained, hall.settings)
-    await hall.ask(hall.keeper(found).drain(asked.delayed))
+    await hall.ask(found.drain(asked.delayed))
     return json_answer(await hall.ask(view(found)))
 
 
@@ -96,8 +96,9 @@ async def clean(request: Request, protocol: str, queue: str) -> Response:
     """Delete jobs that ended long ago."""
     hall, found = await queue_to_change(request, protocol, queue)
     asked, _ = await read_json(request, Cleaned, hall.settings)
-    state, older_ms = JobState(asked.state), asked.older_than_s * 1000
-    done = await hall.ask(hall.keeper(found).clean(state, older_ms, asked.limit))
+    ended_until = hall.corral.clock() - asked.older_than_s * 1000
+    jobs = JobFilter(states=frozenset({JobState(asked.state)}), ended_until=ended_until, limit=asked.limit)
+    done = await hall.ask(found.clean(jobs))
     return json_answer({"done": done, "not_done": []})
 
 
@@ -112,7 +113,7 @@ async def replay(request: Request, protocol: str, queue: str) -> Response:
     """Put dead jobs back in the queue."""
     hall, found = await queue_to_change(request, protocol, queue)
     asked, _ = await read_json(request, Replayed, hall.settings)
-    done = await hall.ask(hall.keeper(found).replay(asked.limit))
+    done = await hall.ask(found.replay(JobFilter(limit=asked.limit)))
     return json_answer({"done": done, "not_done": []})
 
 
@@ -128,7 +129,7 @@ async def change_many(request: Request, protocol: str, queue: str, verb: Verb) -
     hall, found = await queue_to_change(request, protocol, queue)
     asked, _ = await read_json(request, Ids, hall.settings)
     ids = list(dict.fromkeys(filter(is_plausible, asked.ids)))
-    done = set(await hall.ask(_act(found.operator, verb)(ids)))
+    done = set(await hall.ask(_act(found, verb)(ids)))
     document = {
         "done": [job_id for job_id in ids if job_id in done],
         "not_done": [job_id for job_id in dict.fromkeys(asked.ids) if job_id not in done],
@@ -146,7 +147,7 @@ async def change_one(request: Request, protocol: str, queue: str, job_id: str, v
     """Retry, promote, remove or cancel one job; 409 where its state does not allow it."""
     hall, found = await queue_to_change(request, protocol, queue)
     job = await one_job(hall, found, job_id)
-    done = await hall.ask(_act(found.operator, verb)([job_id]))
+    done = await hall.ask(_act(found, verb)([job_id]))
     if not done:
         state = job.state.value if job.state else "gone"
         detail = f"{verb} cannot be done: job {job_id!a} is {state}"

@@ -30,10 +30,6 @@ router = APIRouter(tags=["queues"], route_class=NamedRoute)
 
 MOST_LISTED = 500
 SHOWN_LOGS = 1000
-HISTORY_PAGES = 20
-HISTORY_PAGE = 1000
-CLOCKS_APART_MS = 5000
-"""How far a producer's clock may be from the server's, by whose clock events are found."""
 
 READS = problems(401, 403, 404, 503)
 Cursor = Annotated[str, Query(description="Where to go on, from a page's `next`.", max_length=300)]
@@ -72,14 +68,13 @@ async def show_queue(request: Request, protocol: str, queue: str) -> Response:
 
 async def view(queue: Queue) -> dict[str, Any]:
     """A queue and how much is in it."""
-    inspector = queue.inspector
-    counts, is_paused = await asyncio.gather(inspector.counts(), inspector.is_paused())
+    counts, is_paused = await asyncio.gather(queue.counts(), queue.is_paused())
     return {
-        "protocol": queue.protocol.name,
+        "protocol": queue.protocol.spec.name,
         "queue": queue.name,
         "counts": {state.value: count for state, count in counts.items()},
         "is_paused": is_paused,
-        "capabilities": sorted(queue.protocol.capabilities),
+        "capabilities": sorted(queue.protocol.spec.capabilities),
     }
 
 
@@ -118,7 +113,7 @@ async def _listed(
     hall = await look(request)
     start = read_offset(cursor)
     found = await hall.ask(hall.directory.queue(protocol, queue))
-    jobs = await hall.ask(found.inspector.jobs(state, start, limit + 1))
+    jobs = await hall.ask(found.jobs(state, start, limit + 1))
     following = write_offset(start + limit) if len(jobs) > limit else None
     more = {"Link": headers.next_link(request, following)} if following else None
     return json_answer({"jobs": [job_document(job) for job in jobs[:limit]], "next": following}, more=more)
@@ -136,9 +131,9 @@ async def show_job(request: Request, protocol: str, queue: str, job_id: str) -> 
     found = await hall.ask(hall.directory.queue(protocol, queue))
     job = await one_job(hall, found, job_id)
     logs, events = await asyncio.gather(
-        hall.ask(found.inspector.logs(job_id, 0, SHOWN_LOGS)), history(hall, found, job)
+        hall.ask(found.logs(job_id, 0, SHOWN_LOGS)), hall.ask(found.events.of_job(job))
     )
-    return json_answer({**job_document(job), "logs": logs, "events": events})
+    return json_answer({**job_document(job), "logs": logs, "events": list(map(event_document, events))})
 
 
 async def one_job(hall: Hall, queue: Queue, job_id: str) -> Job:
@@ -146,7 +141,7 @@ async def one_job(hall: Hall, queue: Queue, job_id: str) -> Job:
     job = None
     if is_plausible(job_id):
         try:
-            job = await hall.ask(queue.inspector.job(job_id))
+            job = await hall.ask(queue.job(job_id))
         except RedisResponseError as error:
             # another key of the queue stands under that name
             if "WRONGTYPE" not in str(error):
@@ -167,22 +162,6 @@ def is_plausible(job_id: str) -> bool:
     return ":" not in job_id or (job_id.startswith("repeat:") and job_id.rpartition(":")[2].isdigit())
 
 
-async def history(hall: Hall, queue: Queue, job: Job) -> list[dict[str, Any]]:
-    """What is kept of a job's events."""
-    if queue.protocol.story is not None:
-        told = await hall.ask(queue.protocol.story(hall.corral.binding(queue), job.id))
-        return [event_document(event) for event in told]
-    after = f"{max(job.created_at - CLOCKS_APART_MS, 0)}-0"
-    found = []
-    for _ in range(HISTORY_PAGES):
-        page = await hall.ask(queue.events.range(after, HISTORY_PAGE))
-        found += [event_document(event) for event in page if event.job_id == job.id]
-        if len(page) < HISTORY_PAGE:
-            break
-        after = page[-1].id
-    return found
-
-
 # -- workers -----------------------------------------------------------------------------------------------
 
 
@@ -196,5 +175,5 @@ async def list_workers(request: Request, protocol: str, queue: str) -> Response:
     """Workers of a queue that are alive now."""
     hall = await look(request)
     found = await hall.ask(hall.directory.queue(protocol, queue))
-    workers = await hall.ask(found.inspector.workers())
+    workers = await hall.ask(found.workers())
     return json_answer({"workers": [msgspec.to_builtins(worker) for worker in workers]})

@@ -4,8 +4,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from corral import schedules
-from corral.core.keeper import Schedule
+from corral.core.schedule import Schedule
 from corral.gateway.answers import json_answer
 from corral.gateway.describe import problems
 from corral.gateway.hall import Hall
@@ -31,7 +30,7 @@ async def list_schedules(request: Request, protocol: str, queue: str) -> Respons
     """Schedules of a queue, the next to fire first; 409 where the protocol has none."""
     hall = await look(request)
     found = await hall.ask(hall.directory.queue(protocol, queue))
-    listed = await hall.ask(hall.keeper(found).schedules())
+    listed = await hall.ask(found.schedules.list())
     return json_answer({"schedules": [msgspec.to_builtins(schedule) for schedule in listed]})
 
 
@@ -45,8 +44,7 @@ async def list_schedules(request: Request, protocol: str, queue: str) -> Respons
 async def run(request: Request, protocol: str, queue: str, schedule_id: str) -> Response:
     """Run a schedule's job now, besides its own times; the schedule stays as it is."""
     hall, found = await queue_to_change(request, protocol, queue)
-    schedule = await _one(hall, found, schedule_id)
-    job_id = await hall.ask(schedules.run_now(hall.corral, found, schedule))
+    job_id = await hall.ask(found.schedules.run_now(schedule_id))
     if job_id is None:
         raise _none(schedule_id)
     return json_answer({"schedule": schedule_id, "job_id": job_id}, 202)
@@ -77,13 +75,14 @@ async def resume(request: Request, protocol: str, queue: str, schedule_id: str) 
 async def _set(request: Request, protocol: str, queue: str, schedule_id: str, is_paused: bool) -> Response:
     hall, found = await queue_to_change(request, protocol, queue)
     await _one(hall, found, schedule_id)
-    if not await hall.ask(schedules.set_paused(hall.corral, found, schedule_id, is_paused)):
+    act = found.schedules.pause if is_paused else found.schedules.resume
+    if not await hall.ask(act(schedule_id)):
         raise _none(schedule_id)
     return json_answer(msgspec.to_builtins(await _one(hall, found, schedule_id)))
 
 
 async def _one(hall: Hall, queue: Queue, schedule_id: str) -> Schedule:
-    for schedule in await hall.ask(hall.keeper(queue).schedules()):
+    for schedule in await hall.ask(queue.schedules.list()):
         if schedule.id == schedule_id:
             return schedule
     raise _none(schedule_id)

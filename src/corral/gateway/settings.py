@@ -6,6 +6,8 @@ from typing import Annotated
 from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from corral.protocols import names_with_http
+
 
 class Settings(BaseSettings):
     """Each is read from `CORRAL_` and its name in capitals; `REDIS_URL` and `JOB_TTL_S` as they stand.
@@ -23,7 +25,7 @@ class Settings(BaseSettings):
     namespaces: Annotated[
         dict[str, str], Field(description="Protocol to what its keys begin with, as JSON.")
     ] = {}
-    protocol: Annotated[str, Field(description="The protocol that /v1/jobs serves.")] = "streams"
+    protocol: Annotated[str, Field(description="The protocol that /v1/jobs serves.")] = names_with_http()[0]
 
     job_ttl_s: Annotated[
         int, Field(ge=1, le=2_147_483_647, validation_alias=AliasChoices("job_ttl_s", "JOB_TTL_S"))

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
-from corral.core.desk import Peek
+from corral.core.http_api import TailState
 from corral.gateway import frames, headers
 from corral.gateway.callers import Role
 from corral.gateway.describe import problems
@@ -54,7 +54,7 @@ async def tail(
     hall, caller = enter(request, Role.READ)
     after = headers.last_event_id(last_event_id, last_id)
     hall.check_protocol(caller)
-    peek = await hall.ask(hall.stories.peek(job_id))
+    peek = await hall.ask(hall.http.tail_state(job_id))
     if peek is None or hall.sight(caller) not in (None, peek.owner):
         raise no_job(job_id)
     position = _position(after, peek)
@@ -67,19 +67,19 @@ async def tail(
     return TailResponse(hall.tails, job_id, position, hello, hall.settings, hall.slot(caller))
 
 
-def _position(after: str | None, peek: Peek) -> str:
+def _position(after: str | None, peek: TailState) -> str:
     if after == headers.NOW:
         return peek.last or headers.BEGINNING
     return after or headers.BEGINNING
 
 
-def _has_seen_the_end(position: str, peek: Peek) -> bool:
-    if not peek.is_told_to_the_end or peek.last is None or position == headers.BEGINNING:
+def _has_seen_the_end(position: str, peek: TailState) -> bool:
+    if not peek.has_final_event or peek.last is None or position == headers.BEGINNING:
         return False
     return headers.order(position) >= headers.order(peek.last)
 
 
-def _gap(position: str, peek: Peek) -> bytes:
+def _gap(position: str, peek: TailState) -> bytes:
     """Words about events that are gone already; what goes missing later, the tail itself tells."""
     if position == headers.BEGINNING and peek.missing:
         reason = f"{peek.missing} of the job's events are gone"

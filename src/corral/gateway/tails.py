@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
-from corral.core.desk import Story
+from corral.core.http_api import TailBatch
 from corral.errors import RedisError, RedisResponseError
 from corral.gateway import frames
 from corral.gateway.patience import Patience
@@ -30,10 +30,10 @@ UNTOLD_S = 5.0
 class Source(Protocol):
     """Where the pump looks things up."""
 
-    async def read(self, wanted: Sequence[tuple[str, str]], count: int) -> list[Story]:
+    async def read(self, wanted: Sequence[tuple[str, str]], count: int) -> list[TailBatch]:
         """For each (key, position): what is later than it."""
 
-    async def news(self, wanted: Sequence[tuple[str, str]], is_thorough: bool) -> list[str]:
+    async def changed(self, wanted: Sequence[tuple[str, str]], is_thorough: bool) -> list[str]:
         """Keys among these that are worth reading."""
 
     def hints(self) -> AsyncGenerator[Sequence[str]]:
@@ -242,36 +242,36 @@ class Tails:
         if not groups:
             return
         wanted = [(key, position) for key, position, _ in groups]
-        stories = await self._patience.ask(self._source.read(wanted, PAGE))
+        batches = await self._patience.ask(self._source.read(wanted, PAGE))
         if self._is_away:
             self._tell_back()
-        for (key, position, tails), story in zip(groups, stories, strict=True):
-            self._tell(story, position, tails)
-            if story.has_more:
+        for (key, position, tails), batch in zip(groups, batches, strict=True):
+            self._tell(batch, position, tails)
+            if batch.has_more:
                 self.look(key)
 
-    def _tell(self, story: Story, position: str, tails: Sequence[Tail]) -> None:
-        events = story.events
-        if story.is_cut:
+    def _tell(self, batch: TailBatch, position: str, tails: Sequence[Tail]) -> None:
+        events = batch.events
+        if batch.is_cut:
             gap = frames.own(
                 "gateway.gap", after=position, first=events[0].id, reason="events in between were trimmed"
             )
             for tail in tails:
                 tail.outlet.push(gap)
         if events:
-            text = b"".join(map(frames.of_told, events))
+            text = b"".join(map(frames.of_event, events))
             self.told += len(events) * len(tails)
             for tail in tails:
-                tail.position = story.position
+                tail.position = batch.position
                 if events[-1].is_last:
                     tail.outlet.end(text)
                 else:
                     tail.outlet.push(text)
-        elif not story.is_there:
+        elif not batch.exists:
             gone = frames.own("gateway.expired", reason="the job is gone: it has expired or was removed")
             for tail in tails:
                 tail.outlet.end(gone)
-        elif story.is_over:
+        elif batch.is_over:
             self._end_untold(tails)
 
     @staticmethod
@@ -325,7 +325,7 @@ class Tails:
 
     async def _ask_for_news(self, wanted: Sequence[tuple[str, str]], is_thorough: bool) -> None:
         try:
-            news = await self._patience.ask(self._source.news(wanted, is_thorough))
+            news = await self._patience.ask(self._source.changed(wanted, is_thorough))
         except RedisError:
             # the pump finds out what is wrong, and tells it
             news = [key for key, _ in wanted]

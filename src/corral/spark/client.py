@@ -8,11 +8,9 @@ from contextlib import AbstractContextManager, contextmanager
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from corral.core.bulk import Census, Intake
-from corral.core.ports import EventLog, Inspector
 from corral.errors import RedisError, RedisResponseError
 from corral.protocols import in_one_slot
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding, Ports
 from corral.spark.options import QueueAddress, is_pattern
 from corral.store.address import is_cluster
 from corral.store.client import Reconnect, Store
@@ -25,7 +23,7 @@ class QueueClient(AbstractContextManager["QueueClient"]):
     """A connection to a server and the ports of its queues. Made and closed where it is used.
 
     >>> with QueueClient(address, retry_s=60) as client:                          # doctest: +SKIP
-    ...     client.call(client.events("mail").extent)
+    ...     client.call(client.ports("mail").events.extent)
     """
 
     def __init__(self, address: QueueAddress, retry_s: float) -> None:
@@ -63,23 +61,12 @@ class QueueClient(AbstractContextManager["QueueClient"]):
             names |= {name for name in self.call(existing) if any(fnmatchcase(name, p) for p in patterns)}
         return sorted(names)
 
-    def events(self, queue: str) -> EventLog:
-        return self._address.protocol.events(self._binding(queue))
-
-    def inspector(self, queue: str) -> Inspector:
-        return self._address.protocol.inspector(self._binding(queue))
-
-    def snapshot(self, queue: str) -> Census:
-        return self._address.protocol.census(self._binding(queue))
-
-    def intake(self, queue: str) -> Intake:
-        return self._address.protocol.intake(self._binding(queue))
-
-    def _binding(self, queue: str) -> Binding:
+    def ports(self, queue: str) -> Ports:
+        """Return the ports of a queue."""
         protocol, namespace = self._address.protocol, self._address.namespace
         if is_cluster(self._address.url):
             queue = in_one_slot(protocol, namespace, queue)
-        return Binding(self._store, queue, namespace, wall_clock)
+        return protocol.bind(Binding(self._store, queue, namespace, wall_clock))
 
     def close(self) -> None:
         self._runner.run(self._store.close())

@@ -126,7 +126,7 @@ def read_range(
 
 def pages(client: QueueClient, events: OffsetRange) -> Iterator[tuple[str, EventPage]]:
     """Yield (the id before it, page) to the end of the range; the size of pages adapts to about 8 MB."""
-    event_log, after, count = client.events(events.queue), events.after, FIRST_PAGE
+    event_log, after, count = client.ports(events.queue).events, events.after, FIRST_PAGE
     while True:
         page = client.call(partial(event_log.page, after, events.until, count))
         yield after, page

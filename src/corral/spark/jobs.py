@@ -11,9 +11,10 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import datasource
 
-from corral.core.bulk import Census, Wanted
+from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.pages import as_json
+from corral.core.ports import Snapshot
 from corral.spark.client import QueueClient
 from corral.spark.options import JobReadOptions, QueueAddress
 from corral.spark.schema import JOBS, arrow_schema, valid_text
@@ -45,7 +46,7 @@ class JobReader(datasource.DataSourceReader):
     def __init__(self, address: QueueAddress, options: JobReadOptions) -> None:
         self.address = address
         self.options = options
-        self.filter = Wanted()
+        self.filter = JobFilter()
         # Spark refuses a reader with this method where filters are not pushed down, which is its default;
         # as an attribute it serves a Spark that does, and the others do not see it
         self.pushFilters = _FilterPushdown(self)  # type: ignore[method-assign]
@@ -78,7 +79,7 @@ class _FilterPushdown:
         return remaining
 
 
-def narrow(jobs: Wanted, condition: datasource.Filter) -> tuple[Wanted, bool]:
+def narrow(jobs: JobFilter, condition: datasource.Filter) -> tuple[JobFilter, bool]:
     """Return the filter under one more condition, and whether Spark need not apply the condition again."""
     match condition:
         case datasource.EqualTo(("state",), str(value)):
@@ -102,12 +103,12 @@ def narrow(jobs: Wanted, condition: datasource.Filter) -> tuple[Wanted, bool]:
     return jobs, False
 
 
-def _with_states(jobs: Wanted, values: Iterable[Any]) -> Wanted:
+def _with_states(jobs: JobFilter, values: Iterable[Any]) -> JobFilter:
     states = frozenset(state for state in JobState if str(state) in values)
     return msgspec.structs.replace(jobs, states=states if jobs.states is None else jobs.states & states)
 
 
-def _with_names(jobs: Wanted, values: Iterable[Any]) -> Wanted:
+def _with_names(jobs: JobFilter, values: Iterable[Any]) -> JobFilter:
     names = frozenset(value for value in values if isinstance(value, str))
     return msgspec.structs.replace(jobs, names=names if jobs.names is None else jobs.names & names)
 
@@ -121,11 +122,11 @@ def _milliseconds(at: datetime) -> int:
 
 
 def read_partition(
-    address: QueueAddress, options: JobReadOptions, partition: JobPartition, jobs: Wanted
+    address: QueueAddress, options: JobReadOptions, partition: JobPartition, jobs: JobFilter
 ) -> Iterator[pa.RecordBatch]:
     """Yield the jobs of one partition as record batches."""
     with QueueClient(address, options.retry_s) as client:
-        snapshot = client.snapshot(partition.queue)
+        snapshot = client.ports(partition.queue).snapshot
         for ids in _pages(client, snapshot, partition):
             for start in range(0, len(ids), READ_JOBS):
                 found = client.call(partial(snapshot.read, ids[start : start + READ_JOBS], jobs))
@@ -133,7 +134,7 @@ def read_partition(
                     yield record_batch(found, address.protocol_name)
 
 
-def _pages(client: QueueClient, snapshot: Census, partition: JobPartition) -> Iterator[list[str]]:
+def _pages(client: QueueClient, snapshot: Snapshot, partition: JobPartition) -> Iterator[list[str]]:
     """Yield the ids of the partition, each once, until the scan is complete."""
     seen: set[str] = set()
     cursor, page = "0", []

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from corral.errors import InvalidOptions, short_repr
-from corral.protocols import PROTOCOLS, Protocol, protocol_named
+from corral.protocols import DEFAULT_PROTOCOL, Protocol, protocol_named
 from corral.store.client import Store
 
 TABLES = ("events", "jobs")
@@ -201,13 +201,15 @@ def option_names(kind: type[OptionsT]) -> tuple[str, ...]:
 
 def queue_address(options: Mapping[str, str]) -> QueueAddress:
     """Return the server, the protocol and the queues that these options name."""
-    protocol = protocol_named(options.get("protocol") or next(iter(PROTOCOLS)))
+    protocol = protocol_named(options.get("protocol") or DEFAULT_PROTOCOL)
     url = options.get("url") or os.environ.get("REDIS_URL")
     if not url:
         raise InvalidOptions("option 'url' is missing; give redis://host:6379, or set REDIS_URL")
     Store(url)  # a wrong address is refused here, on the driver, not later on an executor
-    namespace = options.get("namespace", protocol.default_namespace)
-    return QueueAddress(url, protocol.name, namespace, options.get("queue") or protocol.default_queue)
+    namespace = options.get("namespace", protocol.spec.default_namespace)
+    return QueueAddress(
+        url, protocol.spec.name, namespace, options.get("queue") or protocol.spec.default_queue
+    )
 
 
 def table(options: Mapping[str, str]) -> str:

@@ -107,7 +107,7 @@ class EventCounter:
         """Count once, as far as the server counts in one call."""
         if self._should_stop():
             raise CountStopped
-        return self._client.call(lambda: self._client.events(queue).marks(after, until, first, step))
+        return self._client.call(lambda: self._client.ports(queue).events.marks(after, until, first, step))
 
 
 class PlanAhead:
@@ -257,7 +257,7 @@ class Planner(AbstractContextManager["Planner"]):
         return pieces
 
     def _extent(self, queue: str) -> Extent:
-        return self._client.call(self._client.events(queue).extent)
+        return self._client.call(self._client.ports(queue).events.extent)
 
     def close(self) -> None:
         self._ahead.close()

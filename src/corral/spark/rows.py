@@ -26,7 +26,7 @@ class RowConverter:
     """
 
     def __init__(self, address: QueueAddress, write_options: WriteOptions, columns: list[str]) -> None:
-        self._protocol = address.protocol
+        self._spec = address.protocol.spec
         self._queue = address.queue
         self._write_options = write_options
         special = {
@@ -77,7 +77,8 @@ class RowConverter:
             values["priority"] = priority
         if delay is not None:
             values["delay"] = delay
-        return options.build(self._protocol.name, self._protocol.capabilities, self._protocol.extras, values)
+        spec = self._spec
+        return options.build(spec.name, spec.capabilities, spec.options, values, spec.priority)
 
 
 def parse_json(column: str, text: str) -> Any:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +15,8 @@ from pyarrow import fs
 from pyspark import TaskContext
 from pyspark.sql import datasource
 
-from corral.core.bulk import Ledger
 from corral.core.job import Job, JobState
+from corral.core.ports import Added, Ledger
 from corral.errors import Refused, short_repr
 from corral.spark.client import QueueClient
 from corral.spark.options import QueueAddress, WriteOptions
@@ -86,9 +86,9 @@ class JobStreamWriter(_RowWriter, datasource.DataSourceStreamArrowWriter):
         # Spark records that a batch is done only after this, and may die in between: the ledger of this batch
         # stays until the next one is done
         with QueueClient(self.address, self.options.retry_s) as client:
-            intake = client.intake(self.address.queue)
+            broker = client.ports(self.address.queue).broker
             for query in queries:
-                client.call(partial(intake.forget, Ledger(f"{query}/{batchId - 1}", 0)))
+                client.call(partial(broker.drop_ledger, Ledger(f"{query}/{batchId - 1}", 0)))
 
 
 def _query_and_batch() -> tuple[str, str]:
@@ -157,7 +157,6 @@ def submit_rows(
     dead_rows = DeadRows(options.dead_rows, ledger.name, partition) if options.dead_rows else nullcontext()
     submitted = sent = rejected = 0
     with QueueClient(address, options.retry_s) as client, dead_rows as dead:
-        submit = partial(_submit, client, address.queue, ledger)
         for rows in _chunks(batches, options.batch_rows):
             if options.max_pending is not None:
                 wait_for_capacity(client, address.queue, options.max_pending)
@@ -165,7 +164,7 @@ def submit_rows(
             if dead is None:
                 _raise_first(rows, errors)
             sent += len(rows)
-            submitted += _submit_all(submit, jobs, errors, is_strict=dead is None)
+            submitted += _submit(client, address.queue, ledger, jobs, errors, is_strict=dead is None)
             rejected += len(errors)
             for index, error in sorted(errors.items()):
                 assert dead is not None
@@ -194,28 +193,23 @@ def _convert(
     return jobs, errors
 
 
-def _submit_all(
-    submit: Callable[[Sequence[Job]], int],
+def _submit(
+    client: QueueClient,
+    queue: str,
+    ledger: Ledger,
     jobs: dict[int, Job],
     errors: dict[int, Refused],
     is_strict: bool,
 ) -> int:
-    """Submit jobs; those that the protocol refuses move to `errors`, and the others go without them."""
-    while jobs:
-        indexes = list(jobs)
-        try:
-            return submit([jobs[index] for index in indexes])
-        except Refused as error:
-            if error.position is None or is_strict:
-                raise
-            index = indexes[error.position]
-            errors[index] = error
-            del jobs[index]
-    return 0
-
-
-def _submit(client: QueueClient, queue: str, ledger: Ledger, jobs: Sequence[Job]) -> int:
-    return client.call(partial(client.intake(queue).submit_once, jobs, ledger))
+    """Submit jobs; return how many are new. Refused ones go to `errors`, unless it is strict."""
+    if not jobs:
+        return 0
+    submit = client.ports(queue).broker.submit
+    answers = client.call(partial(submit, list(jobs.values()), ledger, together=is_strict))
+    errors |= {
+        index: answer for index, answer in zip(jobs, answers, strict=True) if isinstance(answer, Refused)
+    }
+    return sum(isinstance(answer, Added) and not answer.existed for answer in answers)
 
 
 def _raise_first(rows: list[dict[str, Any]], errors: dict[int, Refused]) -> None:
@@ -228,7 +222,7 @@ def _raise_first(rows: list[dict[str, Any]], errors: dict[int, Refused]) -> None
 
 def wait_for_capacity(client: QueueClient, queue: str, max_pending: int) -> None:
     """Return as soon as fewer than `max_pending` jobs wait in the queue."""
-    inspector, logged_at = client.inspector(queue), time.monotonic()
+    inspector, logged_at = client.ports(queue).inspector, time.monotonic()
     while True:
         counts = client.call(inspector.counts)
         pending = counts.get(JobState.WAITING, 0) + counts.get(JobState.DELAYED, 0)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from corral.core.gauge import Gauge
+from corral.core.ports import Gauge
 from corral.errors import RedisError
 from corral.telemetry.logs import logger
 

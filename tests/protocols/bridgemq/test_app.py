@@ -20,7 +20,7 @@ from corral import (
     RedisConnectionError,
     Unsupported,
 )
-from corral.core.gauge import Gauge
+from corral.core.ports import Gauge
 from corral.telemetry.gauges import AskedGauges
 from tests.support.apps import ended, reached, working
 from tests.support.polling import becomes_true, eventually
@@ -145,33 +145,34 @@ async def test_one_schedule_is_paused_resumed_run_now_and_stopped(app: Corral):
     report_of(app)
     report = app.schedule("report", {"for": "all"}, **BERLIN_FIVE)
     other = app.schedule("report", id="other", **BERLIN_FIVE)
-    keeper = report.queue.protocol.keeper(app.binding(report.queue))
+    schedules = report.queue.schedules
     assert await report.run_now() is None, "it was never started"
     await app.start_schedules()
     assert await report.pause()
-    assert {one.id: one.next_at is None for one in await keeper.schedules()} == {
+    assert {one.id: one.next_at is None for one in await schedules.list()} == {
         "report": True, "other": False,
     }  # fmt: skip
     fired = await report.run_now()
     assert fired is not None
     assert fired.startswith("report@")
-    job = await report.queue.inspector.job(fired)
+    job = await report.queue.job(fired)
     assert job is not None
     assert (job.state, job.data, job.options.attempts) == (JobState.WAITING, {"for": "all"}, 2)
     assert await report.resume()
-    assert all(one.next_at for one in await keeper.schedules())
+    assert all(one.next_at for one in await schedules.list())
     assert await report.stop()
-    assert [one.id for one in await keeper.schedules()] == ["other"]
-    assert (await report.queue.inspector.job(fired)) is not None, "what it fired stays"
+    assert [one.id for one in await schedules.list()] == ["other"]
+    assert (await report.queue.job(fired)) is not None, "what it fired stays"
     assert not await report.stop()
     assert await other.stop()
 
 
 async def test_a_protocol_without_schedules_refuses_one(app: Corral, server: Server):
     app.job("report")(lambda job: None)
-    for protocol in (None, "bullmq", "streams"):
-        with pytest.raises(Unsupported, match=r"protocol '\w+' has no cron, so cron='@daily' cannot be kept"):
-            app.schedule("report", cron="@daily", protocol=protocol)
+    with pytest.raises(Unsupported, match="protocol 'streams' has no cron, so cron='@daily' cannot be kept"):
+        app.schedule("report", cron="@daily", protocol="streams")
+    with pytest.raises(Unsupported, match="'bridgemq' has no intervals, so every=60000 cannot be kept"):
+        app.schedule("report", every=60_000, protocol="bridgemq")
     with server.connect() as client:
         assert client.dbsize() == 0
 

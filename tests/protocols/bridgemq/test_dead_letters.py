@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from corral.core.filter import JobFilter
 from corral.core.job import JobState
 from corral.core.outcome import Completed, Dead, Retry
 from corral.errors import RedisConnectionError
@@ -34,7 +35,7 @@ async def test_a_dead_letter_tells_its_reason_traces_and_attempts(harness: Bridg
             [harness.settle(await harness.claim(broker), Retry(0, f"boom {n}", f"trace {n}"))], 0
         )
     await broker.turn([harness.settle(await harness.claim(broker), Dead("boom 2", "trace 2"))], 0)
-    [dead] = await harness.inspector.dead_letters()
+    [dead] = await harness.inspector.jobs(JobState.DEAD)
     assert (dead.id, dead.name, dead.data, dead.state) == ("j1", "sms", {"to": "x"}, JobState.DEAD)
     assert (dead.reason, dead.trace, dead.attempts_made) == ("boom 2", ("trace 0", "trace 1", "trace 2"), 3)
     assert dead.finished_at == harness.now
@@ -43,7 +44,7 @@ async def test_a_dead_letter_tells_its_reason_traces_and_attempts(harness: Bridg
 async def test_a_dead_letter_outlives_its_result(harness: BridgemqHarness):
     await bury(harness, harness.job(id="j1"))
     harness.client.delete("bridge:jobs:result:j1")  # a day later
-    [dead] = await harness.inspector.dead_letters()
+    [dead] = await harness.inspector.jobs(JobState.DEAD)
     assert (dead.reason, dead.trace, dead.finished_at) == ("boom", ("trace of j1",), harness.now)
 
 
@@ -52,8 +53,8 @@ async def test_dead_letters_are_listed_newest_first_and_by_queue(harness: Bridge
     other = harness.on("mail").broker()
     await other.submit([harness.job(id="mail", queue="mail")])
     await other.turn([harness.settle(await harness.claim(other), Dead("x"))], 0)
-    assert [job.id for job in await harness.inspector.dead_letters(1, 3)] == ["j3", "j2", "j1"]
-    assert [job.id for job in await harness.on("mail").inspector.dead_letters()] == ["mail"]
+    assert [job.id for job in await harness.inspector.jobs(JobState.DEAD, 1, 3)] == ["j3", "j2", "j1"]
+    assert [job.id for job in await harness.on("mail").inspector.jobs(JobState.DEAD)] == ["mail"]
     assert (await harness.inspector.counts())[JobState.DEAD] == 5
 
 
@@ -89,22 +90,22 @@ async def test_replay_by_filter_takes_what_it_names(harness: BridgemqHarness):
     )
     harness.now = harness.now + 60_000
     await bury(harness, harness.job(name="sms", id="c"), reason="no such number")
-    assert await harness.operator.replay(name="sms", reason="timed out") == ["a"]
-    assert await harness.operator.replay(since=harness.now) == ["c"]
-    assert await harness.operator.replay(until=harness.now - 1) == ["b"]
+    assert await harness.operator.replay(JobFilter(names=frozenset({"sms"}), reason="timed out")) == ["a"]
+    assert await harness.operator.replay(JobFilter(ended_since=harness.now)) == ["c"]
+    assert await harness.operator.replay(JobFilter(ended_until=harness.now - 1)) == ["b"]
     assert harness.ids("deadletter") == []
 
 
 async def test_replay_of_everything_in_many_batches(harness: BridgemqHarness):
     await bury(harness, *[harness.job(id=f"j{n}") for n in range(450)])
-    assert len(await harness.operator.replay(most=10)) == 10
-    assert len(await harness.operator.replay()) == 440
+    assert len(await harness.operator.replay(JobFilter(limit=10))) == 10
+    assert len(await harness.operator.replay(JobFilter())) == 440
     assert sorted(harness.ids("waiting")) == sorted(f"j{n}" for n in range(450))
     assert harness.ids("deadletter") == []
 
 
 async def test_an_interrupted_replay_loses_nothing_and_doubles_nothing(harness: BridgemqHarness):
-    ids = [f"j{n:03}" for n in range(350)]
+    ids = [f"j{n:03}" for n in range(950)]
     await bury(harness, *[harness.job(id=job_id) for job_id in ids])
     real, chance = harness.store.run, random.Random(5)
 
@@ -121,7 +122,7 @@ async def test_an_interrupted_replay_loses_nothing_and_doubles_nothing(harness: 
     interrupted = 0
     for _ in range(100):
         try:
-            await harness.operator.replay()
+            await harness.operator.replay(JobFilter())
             break
         except RedisConnectionError:
             interrupted += 1
@@ -136,7 +137,7 @@ async def test_an_interrupted_replay_loses_nothing_and_doubles_nothing(harness: 
 async def test_an_id_that_stands_twice_among_the_dead_letters_is_replayed_once(harness: BridgemqHarness):
     await bury(harness, harness.job(id="j1"))
     harness.client.lpush("bridge:jobs:deadletter", "j1")
-    assert await harness.operator.replay() == ["j1"]
+    assert await harness.operator.replay(JobFilter()) == ["j1"]
     assert await harness.operator.retry(["j1"]) == []
     broker = harness.broker()
     await broker.turn([harness.settle(await harness.claim(broker))], 0)
@@ -146,17 +147,17 @@ async def test_an_id_that_stands_twice_among_the_dead_letters_is_replayed_once(h
 
 async def test_a_dead_letter_is_discarded(harness: BridgemqHarness):
     await bury(harness, harness.job(name="sms", id="a"), harness.job(name="email", id="b"))
-    assert await harness.operator.discard(name="sms") == ["a"]
+    assert await harness.operator.remove(JobFilter(names=frozenset({"sms"}))) == ["a"]
     assert harness.ids("deadletter") == ["b"]
     assert [key for key in harness.keyspace() if key.endswith(b":a")] == [b"bridge:jobs:fence:a"]
     assert harness.client.ttl("bridge:jobs:fence:a") > 0
-    assert await harness.operator.discard(["b", "no-such"]) == ["b"]
+    assert await harness.operator.remove(["b", "no-such"]) == ["b"]
 
 
 async def test_other_queues_dead_letters_are_neither_replayed_nor_discarded(harness: BridgemqHarness):
     await bury(harness, harness.job(id="a"))
-    assert await harness.on("mail").operator.replay() == []
-    assert await harness.on("mail").operator.discard(["a"]) == []
+    assert await harness.on("mail").operator.replay(JobFilter()) == []
+    assert await harness.on("mail").operator.remove(["a"]) == []
     assert harness.ids("deadletter") == ["a"]
 
 

@@ -5,10 +5,12 @@ import threading
 
 import pytest
 
+from corral.core.filter import JobFilter
 from corral.core.job import JobState
 from corral.core.outcome import Completed, Dead, Retry
 from tests.support.bridgemq_harness import BridgemqHarness
 from tests.support.foreign_client_bridgemq import ForeignProducer, ForeignScheduler, ForeignWorker, now_ms
+from tests.support.jobs import submit
 from tests.support.servers import Server
 
 # -- they add, we work ------------------------------------------------------------------------------------
@@ -83,8 +85,8 @@ async def test_a_strangers_retry_counts_as_an_attempt(harness: BridgemqHarness, 
 
 
 async def test_our_job_is_worked_by_a_stranger(harness: BridgemqHarness, client):
-    [job_id] = await harness.broker().submit(
-        [harness.job({"to": "x", "big": 130775545883395173}, name="sms")]
+    [job_id] = await submit(
+        harness.broker(), [harness.job({"to": "x", "big": 130775545883395173}, name="sms")]
     )
     stranger = ForeignWorker(client)
     stranger.register()
@@ -147,12 +149,12 @@ async def test_our_dead_letter_is_read_by_a_stranger_and_theirs_by_us(harness: B
     producer.dispatch("theirs")
     stranger.bury(stranger.claim(), "kaput")
     assert client.lrange("bridge:jobs:deadletter", 0, -1) == [b"theirs", b"ours"]
-    dead = await harness.inspector.dead_letters()
+    dead = await harness.inspector.jobs(JobState.DEAD)
     assert [(job.id, job.reason, job.trace) for job in dead] == [
         ("theirs", "kaput", ("at …",)),
         ("ours", "no cover", ()),
     ]
-    assert sorted(await harness.operator.replay()) == ["ours", "theirs"]
+    assert sorted(await harness.operator.replay(JobFilter())) == ["ours", "theirs"]
     assert {stranger.claim()["id"] for _ in range(2)} == {"ours", "theirs"}
 
 

@@ -11,6 +11,7 @@ from corral.core.outcome import AlreadyMoved, Cancelled, Completed, Dead, Retry,
 from corral.errors import JobMissing, LockMissing, LockStolen, NotActive, SettlementFailed
 from tests.support.bridgemq_harness import BridgemqHarness
 from tests.support.foreign_client_bridgemq import ForeignProducer, ForeignWorker
+from tests.support.jobs import submit
 
 
 def dies(harness: BridgemqHarness, worker: str, *job_ids: str) -> None:
@@ -113,7 +114,7 @@ async def test_a_killed_worker_is_noticed_within_its_heartbeat_and_a_sweep(harne
 
 async def test_many_jobs_of_many_dead_workers_come_back_in_pages(harness: BridgemqHarness):
     brokers = [harness.broker(f"w{n}") for n in range(4)]
-    ids = await brokers[0].submit([harness.job() for _ in range(1000)])
+    ids = await submit(brokers[0], [harness.job() for _ in range(1000)])
     for broker in brokers:
         assert len((await broker.turn([], 250)).claims) == 250
     for n in (0, 2):
@@ -367,5 +368,5 @@ async def test_a_cancelled_waiting_job_leaves_only_its_fence(harness: BridgemqHa
 async def test_a_schedule_is_not_cancelled_but_unscheduled(harness: BridgemqHarness):
     await harness.broker().submit([harness.job(id="s1", cron="@daily")])
     assert await harness.operator.cancel(["s1"]) == []
-    assert await harness.operator.unschedule("s1")
-    assert not await harness.operator.unschedule("s1")
+    assert await harness.schedules.remove("s1")
+    assert not await harness.schedules.remove("s1")

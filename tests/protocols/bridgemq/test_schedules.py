@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from corral.core.cron import Cron
+from corral.core.job import JobState
 from corral.core.outcome import Completed
 from corral.errors import InvalidName, InvalidOptions, RedisConnectionError
 from corral.protocols.bridgemq.broker import BridgemqBroker
@@ -14,6 +15,7 @@ from corral.protocols.bridgemq.keys import Keys
 from corral.protocols.bridgemq.options import Settings
 from corral.protocols.bridgemq.scheduling import LEASE_MS, Scheduler
 from tests.support.bridgemq_harness import BridgemqHarness
+from tests.support.jobs import submit
 
 START = 1_732_377_000_000
 """2024-11-23 15:50:00 UTC."""
@@ -246,12 +248,12 @@ async def test_the_lease_of_a_leader_that_died_is_taken_over(harness: BridgemqHa
 
 
 async def test_a_schedule_changed_between_take_and_fire_is_not_fired(harness: BridgemqHarness):
-    await harness.operator.schedule(harness.job(id="s", cron="* * * * *"))
+    await harness.upsert(harness.job(id="s", cron="* * * * *"))
     advance(harness, MINUTE)
     leader = scheduler(harness, "a")
     taken = await leader.take()
     assert taken is not None
-    await harness.operator.pause_schedule("s")
+    await harness.schedules.pause("s")
     assert await leader.fire(*taken) == 0
     assert harness.ids("waiting") == []
 
@@ -319,29 +321,25 @@ async def test_a_thousand_ticks_with_leaders_killed_and_paused_fire_each_time_on
 
 
 async def test_a_schedule_is_added_kept_and_changed(harness: BridgemqHarness):
-    operator = harness.operator
-    assert (
-        await operator.schedule(harness.job({"v": 1}, name="report", id="s", cron="*/5 * * * *")) == "added"
-    )
+    assert await harness.upsert(harness.job({"v": 1}, name="report", id="s", cron="*/5 * * * *")) == "added"
     advance(harness, 60_000)
-    assert await operator.schedule(harness.job({"v": 2}, name="report", id="s", cron="*/5 * * * *")) == "kept"
+    assert await harness.upsert(harness.job({"v": 2}, name="report", id="s", cron="*/5 * * * *")) == "kept"
     assert harness.json("jobs", "data", "s")["data"] == {"v": 2}
     assert harness.client.zscore("bridge:jobs:cron", "s") == START + 5 * MINUTE
     changed = harness.job(name="report", id="s", cron="*/5 * * * *", timezone="Asia/Kolkata")
-    assert await operator.schedule(changed) == "changed"
-    assert await operator.schedule(harness.job(name="report", id="s", cron="0 0 * * *")) == "changed"
-    assert len(await harness.inspector.schedules()) == 1
+    assert await harness.upsert(changed) == "changed"
+    assert await harness.upsert(harness.job(name="report", id="s", cron="0 0 * * *")) == "changed"
+    assert len(await harness.schedules.list()) == 1
 
 
 async def test_a_start_of_the_program_while_a_schedule_is_leased_loses_no_firing(harness: BridgemqHarness):
-    operator = harness.operator
     job = harness.job(id="s", cron="* * * * *", catch_up="all")
-    await operator.schedule(job)
+    await harness.upsert(job)
     advance(harness, MINUTE)
     leader = scheduler(harness, "a")
     taken = await leader.take()
     assert taken is not None
-    assert await operator.schedule(job) == "kept"
+    assert await harness.upsert(job) == "kept"
     assert await leader.fire(*taken) == 1
 
 
@@ -349,11 +347,11 @@ async def test_a_schedule_cannot_take_the_id_of_a_job(harness: BridgemqHarness):
     await harness.broker().submit([harness.job(id="j1")])
     before = harness.keyspace()
     with pytest.raises(InvalidName, match="'j1' exists and is no schedule"):
-        await harness.operator.schedule(harness.job(id="j1", cron="@daily"))
+        await harness.upsert(harness.job(id="j1", cron="@daily"))
     with pytest.raises(InvalidName, match="needs an id"):
-        await harness.operator.schedule(harness.job(cron="@daily"))
+        await harness.upsert(harness.job(cron="@daily"))
     with pytest.raises(InvalidOptions, match="needs a cron"):
-        await harness.operator.schedule(harness.job(id="s"))
+        await harness.upsert(harness.job(id="s"))
     assert harness.keyspace() == before
 
 
@@ -361,36 +359,36 @@ async def test_submitting_a_schedule_that_exists_changes_nothing(harness: Bridge
     broker = harness.broker()
     await broker.submit([harness.job(id="s", cron="@hourly")])
     before = harness.client.get("bridge:jobs:data:s")
-    assert await broker.submit([harness.job(id="s", cron="@daily")]) == ["s"]
+    assert await submit(broker, [harness.job(id="s", cron="@daily")]) == ["s"]
     assert harness.client.get("bridge:jobs:data:s") == before
 
 
 async def test_one_schedule_is_paused_and_resumed(harness: BridgemqHarness):
-    broker, operator = harness.broker(), harness.operator
+    broker = harness.broker()
     await broker.submit([harness.job(id=name, cron="* * * * *", catch_up="all") for name in ("a", "b")])
-    assert await operator.pause_schedule("a")
+    assert await harness.schedules.pause("a")
     advance(harness, 3 * MINUTE)
     await broker.promote()
     assert {job_id[0] for job_id in harness.ids("waiting")} == {"b"}
-    [b, a] = await harness.inspector.schedules()
-    assert (a.job.id, a.is_paused, b.is_paused) == ("a", True, False)
-    assert await operator.resume_schedule("a")
+    [b, a] = await harness.schedules.list()
+    assert (a.id, a.next_at, b.next_at is None) == ("a", None, False)
+    assert await harness.schedules.resume("a")
     advance(harness, MINUTE)
     await broker.promote()
     assert [job_id for job_id in harness.ids("waiting") if job_id[0] == "a"] == [f"a@{START + 4 * MINUTE}"]
-    assert not await operator.pause_schedule("no-such")
-    assert not await operator.resume_schedule("no-such")
+    assert not await harness.schedules.pause("no-such")
+    assert not await harness.schedules.resume("no-such")
 
 
 async def test_a_schedule_is_run_now_besides_its_times(harness: BridgemqHarness):
-    broker, operator = harness.broker(), harness.operator
+    broker = harness.broker()
     await broker.submit([harness.job({"n": 1}, name="report", id="s", cron="@daily")])
     due = harness.client.zscore("bridge:jobs:cron", "s")
-    job_id = await operator.run_now("s")
+    job_id = await harness.schedules.run_now("s")
     assert job_id == f"s@{START}"
     assert (await harness.claim(broker)).job.data == {"n": 1}
     assert harness.client.zscore("bridge:jobs:cron", "s") == due
-    assert await operator.run_now("no-such") is None
+    assert await harness.schedules.run_now("no-such") is None
 
 
 async def test_the_inspector_lists_the_schedules_of_a_queue(harness: BridgemqHarness):
@@ -398,18 +396,18 @@ async def test_the_inspector_lists_the_schedules_of_a_queue(harness: BridgemqHar
         [harness.job(name="report", id="s", cron="@daily", timezone="Europe/Berlin", catch_up="skip")]
     )
     await harness.on("mail").broker().submit([harness.job(id="m", queue="mail", cron="@hourly")])
-    [schedule] = await harness.inspector.schedules()
+    [schedule] = await harness.schedules.list()
     assert (schedule.job.id, schedule.job.name) == ("s", "report")
     assert schedule.job.options.extra == {"cron": "@daily", "timezone": "Europe/Berlin", "catch_up": "skip"}
-    assert schedule.next_due == Cron.parse("@daily", "Europe/Berlin").next_after(START)
+    assert schedule.next_at == Cron.parse("@daily", "Europe/Berlin").next_after(START)
 
 
 async def test_a_leased_schedule_still_shows_when_it_was_due(harness: BridgemqHarness):
     await harness.broker().submit([harness.job(id="s", cron="* * * * *")])
     advance(harness, MINUTE)
     await scheduler(harness, "a").take()
-    [schedule] = await harness.inspector.schedules()
-    assert schedule.next_due == START + MINUTE
+    [schedule] = await harness.schedules.list()
+    assert schedule.next_at == START + MINUTE
 
 
 async def test_unscheduling_leaves_what_was_fired(harness: BridgemqHarness):
@@ -417,7 +415,7 @@ async def test_unscheduling_leaves_what_was_fired(harness: BridgemqHarness):
     await broker.submit([harness.job(id="s", cron="* * * * *")])
     advance(harness, MINUTE)
     await broker.promote()
-    assert await harness.operator.unschedule("s")
+    assert await harness.schedules.remove("s")
     assert harness.ids("waiting") == [f"s@{START + MINUTE}"]
     assert [key for key in harness.keyspace() if key.endswith(b":s")] == []
     assert harness.client.hlen("bridge:scheduler:leases") == 0
@@ -443,5 +441,5 @@ async def test_a_strangers_schedule_that_cannot_be_read_goes_to_the_dead_letters
     assert await broker.promote() == 1
     assert harness.ids("deadletter") == ["s"]
     assert harness.ids("cron") == ["good"]
-    [dead] = await harness.inspector.dead_letters()
+    [dead] = await harness.inspector.jobs(JobState.DEAD)
     assert dead.reason

@@ -31,7 +31,7 @@ async def test_a_handler_runs_and_its_result_is_there(app: Corral):
         done = await ended(double.queue, added.id)
     assert (done.state, done.result, done.attempts_made) == (JobState.COMPLETED, {"is": 42}, 1)
     assert done.progress == {"progress": 50, "message": "half"}
-    assert await double.queue.inspector.logs(added.id) == ["a line"]
+    assert await double.queue.logs(added.id) == ["a line"]
 
 
 async def test_a_failing_handler_is_tried_again_and_ends_in_the_dead_letters(app: Corral):
@@ -136,13 +136,12 @@ async def test_a_schedule_fires_while_a_worker_works(app: Corral):
     async def tick(job):
         fired.append(job.job)
 
-    operator = app.queue().operator
     await app.queue().add("tick", {"n": 1}, id="every-second", cron="* * * * * *")
     async with working(app):
         assert await becomes_true(lambda: len(fired) >= 2)
     assert all(job.id.startswith("every-second@") and job.data == {"n": 1} for job in fired)
     assert len({job.id for job in fired}) == len(fired)
-    assert await operator.unschedule("every-second")  # type: ignore[attr-defined]
+    assert await app.queue().schedules.remove("every-second")
 
 
 async def test_the_worker_stands_in_the_registry_while_it_works(app: Corral, server: Server):
@@ -152,7 +151,7 @@ async def test_the_worker_stands_in_the_registry_while_it_works(app: Corral, ser
     with server.connect() as client:
         async with working(app, name="w1", extra={"region": "eu"}):
             assert await becomes_true(lambda: client.exists("bridge:workers:heartbeat:w1"))
-            [worker] = await app.queue().inspector.workers()
+            [worker] = await app.queue().workers()
             assert (worker.name, worker.extra["region"]) == ("w1", "eu")
         assert await becomes_true(lambda: not client.exists("bridge:workers:w1"))
         assert client.scard("bridge:workers:active") == 0

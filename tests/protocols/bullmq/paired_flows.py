@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from corral.core.job import Claim, Job
+from corral.core.ports import Added, Flow
 from corral.errors import CorralError, ParentMissing, ParentTaken, Refused, SettleError
-from corral.protocols.bullmq.flows import BullmqFlows, Flow
+from corral.protocols.base import Binding
+from corral.protocols.bullmq.flows import BullmqFlows
 from corral.store.client import Store
 from tests.protocols.bullmq.node_options import options_of
 from tests.protocols.bullmq.paired_queue import BEGIN, CODES, PairedQueue
@@ -144,7 +146,7 @@ class PairedQueues:
         self.now = BEGIN
         self._node, self._server = node, server
         self._queues = {name: PairedFlowQueue(self, node, server, store, name, **habits) for name in queues}
-        self.flows = BullmqFlows(store, "corral", lambda: self.now)
+        self.flows = BullmqFlows(Binding(store, "mail", "corral", lambda: self.now))
 
     async def open(self) -> "PairedQueues":
         for queue in self._queues.values():
@@ -199,8 +201,8 @@ class PairedQueues:
             theirs = (await twin._node("add", queue="node-queue", name="child", data={}, opts=opts))["id"]
         except NodeError as error:
             theirs = error.code
-        [ours] = await twin.broker.submit_each([twin._job("child", {}, _ours(opts))])
-        answer = ours if isinstance(ours, str) else REFUSED[type(ours)]
+        [ours] = await twin.broker.submit([twin._job("child", {}, _ours(opts))], together=False)
+        answer = ours.id if isinstance(ours, Added) else REFUSED[type(ours)]
         assert answer == theirs
         await self._settle(f"child {opts} of {parent}")
         return answer

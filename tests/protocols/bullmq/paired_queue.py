@@ -8,7 +8,7 @@ from typing import Any
 from corral.core.job import Claim, Job
 from corral.core.outcome import Settlement
 from corral.core.ports import Limit
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.bullmq.broker import ERRORS, BullmqBroker
 from corral.protocols.bullmq.inspector import BullmqInspector
 from corral.protocols.bullmq.operator import BullmqOperator
@@ -17,6 +17,7 @@ from corral.store.client import Store
 from tests.protocols.bullmq.node_options import options_of, profile_of
 from tests.protocols.bullmq.paired_outcomes import Done, Failed, GivenBack, PairedOutcome, PutOff
 from tests.support.compare import differences
+from tests.support.jobs import submit
 from tests.support.keyspace import look
 from tests.support.node import Node, NodeError
 from tests.support.servers import Server
@@ -140,7 +141,7 @@ class PairedQueue:
     async def add_many(self, rows: Sequence[tuple[str, Any, dict[str, Any]]]) -> list[str]:
         jobs = [{"name": name, "data": data, "opts": opts} for name, data, opts in rows]
         theirs = [job["id"] for job in await self._node("addBulk", queue="node-queue", jobs=jobs)]
-        ours = await self.broker.submit([self._job(*row) for row in rows])
+        ours = await submit(self.broker, [self._job(*row) for row in rows])
         assert ours == theirs
         await self._same(f"add {rows}")
         return ours

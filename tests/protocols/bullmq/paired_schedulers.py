@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.bullmq.schedulers import BullmqSchedulers
 from tests.protocols.bullmq.paired_outcomes import PairedOutcome
 from tests.protocols.bullmq.paired_queue import PairedQueue

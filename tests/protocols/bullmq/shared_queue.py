@@ -23,8 +23,8 @@ class SharedQueue:
         self.node, self.server = node, server
         self.app = Corral(server.url)
         self.queue = self.app.queue(QUEUE)
-        self.inspector = self.queue.inspector
-        self.operator = self.queue.operator
+        self.inspector = self.queue.ports.inspector
+        self.operator = self.queue.ports.operator
         self._where = {"name": QUEUE, "prefix": "bull", "url": server.url}
 
     async def open(self) -> "SharedQueue":

@@ -11,7 +11,7 @@ import pytest
 from corral import Corral
 from corral.core.job import JobState
 from corral.errors import Unrecoverable, WaitForChildren
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.bullmq.bound import SCRIPTS
 from corral.protocols.bullmq.inspector import BullmqInspector
 from tests.protocols.bullmq.paired_flows import POLICIES, policy_name

@@ -68,7 +68,7 @@ async def both_at_rest(app: Corral, server: Server) -> tuple[Keyspace, Keyspace]
     busy = {"wait", "active", "delayed", "prioritized", "marker"}
     if waiting != 2 or busy & (theirs.keys() | ours.keys()):
         return None
-    counts = await app.queue("mail").inspector.counts()
+    counts = await app.queue("mail").counts()
     assert counts[JobState.ACTIVE] == 0
     return theirs, ours
 

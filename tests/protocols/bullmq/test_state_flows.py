@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from corral.core.ports import Flow
 from corral.errors import ParentMissing, ParentTaken
-from corral.protocols.bullmq.flows import Flow
 from tests.protocols.bullmq.paired_flows import POLICIES, PairedQueues, job
 from tests.protocols.bullmq.paired_outcomes import Done, Failed
 
@@ -303,14 +303,14 @@ async def test_a_flow_can_be_read(paired_queues: MakePairs) -> None:
     def names(found: Flow) -> Any:
         return found.job.id, sorted(map(names, found.children))
 
-    whole = await queues.flows.get("mail", "top")
+    whole = await queues.flows.tree("top")
     assert whole is not None
     assert names(whole) == ("top", [("a", [("low", [])]), ("b", [])])
     assert {child.job.id: child.job.result for child in whole.children} == {"a": None, "b": 7}
-    shallow = await queues.flows.get("mail", "top", depth=2)
+    shallow = await queues.flows.tree("top", depth=2)
     assert shallow is not None
     assert names(shallow) == ("top", [("a", []), ("b", [])])
-    assert await queues.flows.get("mail", "nobody") is None
+    assert await queues.flows.tree("nobody") is None
     theirs = await queues._node("getFlow", flows="flows", opts={"queueName": "mail", "id": "top"})
     assert sorted(child["job"]["id"] for child in theirs["children"]) == ["a", "b"]
 

@@ -65,7 +65,7 @@ async def test_cleaning(paired_queue: MakePair, state: str, grace: int, limit: i
     if state == "paused":
         await queue.pause()
     own, theirs = await on_queue(
-        queue, "clean", [grace, limit, state], queue.operator.clean(grace, limit, state)
+        queue, "clean", [grace, limit, state], queue.operator.clean_state(grace, limit, state)
     )
     assert own == theirs
     assert queue.events()[-1] == "cleaned"
@@ -77,10 +77,14 @@ async def test_cleaning_in_several_calls_tells_it_once(
     monkeypatch.setattr("corral.protocols.bullmq.sweeps.MOST", 4)
     queue = await paired_queue()
     await queue.add_many([("send", {}, {"timestamp": queue.now - 10_000 * (n % 3)}) for n in range(15)])
-    own, theirs = await on_queue(queue, "clean", [5_000, 0, "wait"], queue.operator.clean(5_000, 0, "wait"))
+    own, theirs = await on_queue(
+        queue, "clean", [5_000, 0, "wait"], queue.operator.clean_state(5_000, 0, "wait")
+    )
     assert sorted(own) == sorted(theirs)
     await queue.add_many([("send", {}, {"delay": 60_000}) for _ in range(9)])
-    own, theirs = await on_queue(queue, "clean", [0, 7, "delayed"], queue.operator.clean(0, 7, "delayed"))
+    own, theirs = await on_queue(
+        queue, "clean", [0, 7, "delayed"], queue.operator.clean_state(0, 7, "delayed")
+    )
     assert own == theirs
     assert len(own) == 7
 
@@ -89,15 +93,15 @@ async def test_what_is_held_and_what_schedulers_wait_for_is_not_cleaned(paired_q
     queue = await paired_queue()
     await queue.add("send")
     await queue.claim()
-    own, _ = await on_queue(queue, "clean", [0, 0, "active"], queue.operator.clean(0, 0, "active"))
+    own, _ = await on_queue(queue, "clean", [0, 0, "active"], queue.operator.clean_state(0, 0, "active"))
     assert own == []
     queue.plant("ZADD", "repeat", 5, "tick")
     queue.plant("HSET", "repeat:tick:5", "name", "x", "timestamp", 1, "rjk", "tick")
     queue.plant("RPUSH", "wait", "repeat:tick:5")
-    own, _ = await on_queue(queue, "clean", [0, 0, "wait"], queue.operator.clean(0, 0, "wait"))
+    own, _ = await on_queue(queue, "clean", [0, 0, "wait"], queue.operator.clean_state(0, 0, "wait"))
     assert own == []
     with pytest.raises(InvalidOptions, match="cannot be cleaned"):
-        await queue.operator.clean(0, 0, "everything")
+        await queue.operator.clean_state(0, 0, "everything")
 
 
 @pytest.mark.parametrize("count", [1000, 2])
@@ -170,7 +174,7 @@ async def test_cleaning_families(paired_queues: MakePairs, state: str) -> None:
     await mail.claim(2)
     await mail.turn([Done("a", 1), Failed("c")])
     await queues.add_flow(job("other", "mail", job("d", "mail")))
-    own, theirs = await on_queue(mail, "clean", [0, 0, state], mail.operator.clean(0, 0, state))
+    own, theirs = await on_queue(mail, "clean", [0, 0, state], mail.operator.clean_state(0, 0, state))
     assert own == theirs
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from corral.core.ports import Broker, EventLog, Inspector, Operator, Reporter
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.store.client import Store
 from tests.support.harness import Clock, QueueHarness
 
@@ -39,12 +39,12 @@ def binding(harness: QueueHarness) -> Binding:
 
 @pytest.fixture
 def broker(harness: QueueHarness, binding: Binding) -> Broker:
-    return harness.protocol.broker(binding)
+    return harness.protocol.bind(binding).broker
 
 
 @pytest.fixture
 def reporter(harness: QueueHarness, binding: Binding) -> Reporter:
-    return harness.protocol.reporter(binding)
+    return harness.protocol.bind(binding).reporter
 
 
 @pytest.fixture

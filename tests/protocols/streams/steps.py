@@ -5,12 +5,13 @@ from corral.core.outcome import Completed, Outcome, Settlement
 from corral.core.ports import Broker
 from corral.errors import SettleError
 from tests.support.harness import Clock, now_ms
+from tests.support.jobs import submit as submit_jobs
 
 BORN, CLAIMED, ENDED = 1_700_000_000_000, 1_700_000_001_000, 1_700_000_002_000
 
 
 async def submit(broker: Broker, count: int = 1) -> list[str]:
-    return await broker.submit([Job(name="chat", data={"n": n}, queue="jobs") for n in range(count)])
+    return await submit_jobs(broker, [Job(name="chat", data={"n": n}, queue="jobs") for n in range(count)])
 
 
 async def claim_new(broker: Broker) -> Claim:

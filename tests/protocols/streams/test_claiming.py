@@ -13,11 +13,12 @@ from corral.core.outcome import (
 )
 from corral.core.ports import Profile, Why
 from corral.errors import JobMissing, NotActive
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.streams.broker import StreamsBroker
 from tests.protocols.streams.steps import BORN, CLAIMED, claim_born, settle_ended
 from tests.support.foreign_client_streams import ForeignGateway, pending, story
 from tests.support.harness import Clock
+from tests.support.jobs import submit
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +68,7 @@ async def test_a_claim_carries_the_job(broker, clock) -> None:
 
 
 async def test_jobs_are_claimed_in_the_order_they_were_queued(broker, clock) -> None:
-    ids = await broker.submit([Job(name="tool", data={"n": n}, queue="jobs") for n in range(100)])
+    ids = await submit(broker, [Job(name="tool", data={"n": n}, queue="jobs") for n in range(100)])
     turns = [await broker.turn([], 40) for _ in range(3)]
     assert [claim.job.id for turn in turns for claim in turn.claims] == ids
     assert [turn.rest.why for turn in turns] == [Why.SATISFIED, Why.SATISFIED, Why.DRAINED]
@@ -75,7 +76,7 @@ async def test_jobs_are_claimed_in_the_order_they_were_queued(broker, clock) -> 
 
 async def test_two_workers_never_claim_the_same_job(broker, store, clock) -> None:
     other = StreamsBroker(Binding(store, "jobs", "", clock, Profile(name="w2")))
-    ids = await broker.submit([Job(name="tool", data={}, queue="jobs") for _ in range(50)])
+    ids = await submit(broker, [Job(name="tool", data={}, queue="jobs") for _ in range(50)])
     turns = await asyncio.gather(*(worker.turn([], 5) for _ in range(5) for worker in (broker, other)))
     taken = [claim.job.id for turn in turns for claim in turn.claims]
     assert sorted(taken) == sorted(ids)
@@ -128,7 +129,7 @@ async def test_a_task_outside_the_contract_is_read_as_it_stands(broker, client) 
 
 
 async def test_a_job_that_expired_in_the_queue_is_acknowledged_and_counted(broker, client) -> None:
-    gone, there = await broker.submit([Job(name="chat", data={}, queue="jobs") for _ in range(2)])
+    gone, there = await submit(broker, [Job(name="chat", data={}, queue="jobs") for _ in range(2)])
     client.pexpire(f"job:{gone}", 1)
     client.pexpire(f"job:{gone}:events", 1)
     while client.exists(f"job:{gone}", f"job:{gone}:events"):

@@ -9,7 +9,7 @@ import redis
 from corral.core.job import Job
 from corral.core.outcome import Completed, Released, Settlement
 from corral.core.ports import Profile, Why
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.streams.broker import FORGET_WORKER_MS
 from corral.protocols.streams.reporter import StreamsReporter
 from tests.protocols.streams.steps import claim_new, settle

@@ -9,7 +9,7 @@ from corral.core.job import Job, JobState
 from corral.core.outcome import Completed, Dead, Released, Settlement
 from corral.core.ports import Profile
 from corral.errors import LockMissing
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.streams.broker import StreamsBroker
 from corral.protocols.streams.events import StreamsEventLog
 from corral.protocols.streams.inspector import StreamsInspector
@@ -23,6 +23,7 @@ from tests.support.foreign_client_streams import (
     pending,
     story,
 )
+from tests.support.jobs import submit
 
 
 @pytest.fixture
@@ -87,19 +88,19 @@ async def test_our_failure_is_an_error_to_the_stranger(broker, client) -> None:
 
 
 async def test_our_job_is_worked_by_the_stranger_and_read_by_us(broker, binding, client) -> None:
-    (job_id,) = await broker.submit(jobs(1))
+    (job_id,) = await submit(broker, jobs(1))
     assert ForeignWorker(client).work(double) == [job_id]
     job = await StreamsInspector(binding).job(job_id)
     assert job is not None
     assert (job.state, job.result, job.reason) == (JobState.COMPLETED, {"twice": 0}, None)
-    kinds = [event.kind for event in await StreamsEventLog(binding).job_events(job_id)]
+    kinds = [event.kind for event in await StreamsEventLog(binding).of_job(job)]
     assert kinds == ["added", "active", "completed"]
     assert [event["type"] for event in ForeignGateway(client).tail(job_id)] == ["queued", "running", "done"]
 
 
 async def test_both_work_one_queue_and_each_job_ends_once(broker, client) -> None:
     gateway, stranger = ForeignGateway(client), ForeignWorker(client)
-    ids = await broker.submit(jobs(100)) + [gateway.create("tool", {"n": n}) for n in range(100)]
+    ids = await submit(broker, jobs(100)) + [gateway.create("tool", {"n": n}) for n in range(100)]
     ours: list[str] = []
     theirs: list[str] = []
     while len(ours) + len(theirs) < 200:
@@ -123,7 +124,7 @@ async def test_the_backlog_does_not_count_what_strangers_only_acknowledged(broke
 
 
 async def test_the_backlog_is_counted_where_the_server_cannot_tell_it(broker, binding, client) -> None:
-    ids = await broker.submit(jobs(5000))
+    ids = await submit(broker, jobs(5000))
     await broker.turn([], 10)
     (undelivered,) = client.xrevrange("jobs:stream", count=1)
     client.xdel("jobs:stream", undelivered[0])
@@ -144,7 +145,7 @@ async def test_a_dead_strangers_job_is_worked_by_us(broker, client) -> None:
 
 
 async def test_what_we_abandon_is_worked_by_a_stranger_that_reads_only_new_entries(broker, client) -> None:
-    (job_id,) = await broker.submit(jobs(1))
+    (job_id,) = await submit(broker, jobs(1))
     (claim,) = (await broker.turn([], 1)).claims
     make_old(client, claim.receipt.entry)
     await broker.recover()
@@ -155,14 +156,14 @@ async def test_what_we_abandon_is_worked_by_a_stranger_that_reads_only_new_entri
 
 
 async def test_what_we_give_back_is_worked_by_the_stranger(broker, client) -> None:
-    (job_id,) = await broker.submit(jobs(1))
+    (job_id,) = await submit(broker, jobs(1))
     (claim,) = (await broker.turn([], 1)).claims
     await broker.turn([Settlement(claim, Released(), now_ms())], 0)
     assert ForeignWorker(client).work(double) == [job_id]
 
 
 async def test_a_stranger_that_takes_idle_entries_over_finds_the_true_delivery_count(broker, client) -> None:
-    (job_id,) = await broker.submit(jobs(1))
+    (job_id,) = await submit(broker, jobs(1))
     (claim,) = (await broker.turn([], 1)).claims
     for _ in range(3):
         await broker.extend([claim])

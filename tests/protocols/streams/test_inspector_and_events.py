@@ -5,6 +5,7 @@ import time
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from corral.core.event import EventKind
 from corral.core.job import Job, JobOptions, JobState
@@ -13,16 +14,18 @@ from corral.core.ports import Profile
 from corral.errors import (
     RedisError,
 )
-from corral.protocols.binding import Binding
+from corral.protocols import streams
+from corral.protocols.base import Binding
 from corral.protocols.streams import inspector as inspector_module
 from corral.protocols.streams.broker import StreamsBroker
 from corral.protocols.streams.events import StreamsEventLog
-from corral.protocols.streams.inspector import StreamsInspector, streams_queues
+from corral.protocols.streams.inspector import StreamsInspector
 from corral.protocols.streams.operator import StreamsOperator
 from corral.protocols.streams.reporter import StreamsReporter
 from corral.store.client import Store
 from tests.protocols.streams.steps import claim_new, settlement, submit
 from tests.support.foreign_client_streams import ForeignGateway, make_old, now_ms, story
+from tests.support.jobs import submit as submit_jobs
 from tests.support.servers import start_valkey
 
 # -- reading ------------------------------------------------------------------------------------------------
@@ -30,7 +33,7 @@ from tests.support.servers import start_valkey
 
 async def test_a_job_is_read_with_its_state_progress_and_end(broker, reporter, inspector) -> None:
     options = JobOptions(extra={"ttl_s": 900})
-    (job_id,) = await broker.submit([Job(name="plan", data={"goal": 1}, queue="jobs", options=options)])
+    (job_id,) = await submit_jobs(broker, [Job(name="plan", data={"goal": 1}, queue="jobs", options=options)])
     waiting = await inspector.job(job_id)
     assert (waiting.state, waiting.name, waiting.data, waiting.started_at) == (
         JobState.WAITING,
@@ -143,7 +146,7 @@ async def test_a_worker_that_is_not_heard_of_any_more_is_not_listed(store, inspe
 
 
 async def test_the_protocol_has_one_queue(store) -> None:
-    assert await streams_queues(store, "") == ["jobs"]
+    assert await streams.PROTOCOL.queues(store, "") == ["jobs"]
 
 
 # -- the story ----------------------------------------------------------------------------------------------
@@ -172,7 +175,7 @@ async def test_the_shared_log_tells_a_jobs_life_in_the_words_of_the_house(
     assert told[4].data == {"step": "worker.recover", "data": {"deliveries": 1}}
     assert told[6].data == {"step": "token", "data": {"t": 1}}
     assert told[7].data == {"step": "worker.finish", "data": {"result": {"ok": True}}}
-    own = await events.job_events(job_id)
+    own = await events.of_job(Job(name="chat", data={}, queue="jobs", id=job_id))
     assert [event.kind for event in own] == [event.kind for event in told]
     assert {event.job_id for event in own} == {job_id}
 
@@ -190,11 +193,11 @@ async def test_the_shared_log_is_read_in_pages_and_says_how_far_it_reaches(broke
 
 async def test_a_jobs_own_stream_is_read_from_where_one_left_off(broker, reporter, events) -> None:
     claim = await claim_new(broker)
-    seen = await events.job_events(claim.job.id)
+    seen = await events.of_job(claim.job)
     await reporter.progress(claim, 1)
-    more = await events.job_events(claim.job.id, seen[-1].id)
+    more = await events.of_job(claim.job, seen[-1].id)
     assert [event.kind for event in more] == [EventKind.PROGRESS]
-    assert await events.job_events(str(uuid4())) == []
+    assert await events.of_job(replace(claim.job, id=str(uuid4()))) == []
 
 
 async def test_the_shared_log_can_be_tailed(broker, events) -> None:
@@ -257,7 +260,7 @@ async def test_in_a_cluster_a_hash_tag_keeps_every_verb_in_one_slot() -> None:
             StreamsOperator(binding),
         )
         options = JobOptions(extra={"idempotency_key": "{other}"})
-        ids = await broker.submit([Job(name="chat", data={}, queue="jobs", options=options)])
+        ids = await submit_jobs(broker, [Job(name="chat", data={}, queue="jobs", options=options)])
         ids += await submit(broker, 3)
         done, back, cancelled = (await broker.turn([], 3)).claims
         await reporter.progress(done, 1)

@@ -8,7 +8,7 @@ import pytest
 
 from corral.core.ports import Profile
 from corral.errors import LockMissing, RedisConnectionError
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.streams.broker import StreamsBroker
 from corral.store.client import Store
 from tests.protocols.streams.steps import settlement, submit

@@ -18,11 +18,12 @@ from corral.errors import (
     RedisResponseError,
     Unsupported,
 )
-from corral.protocols.binding import Binding
-from corral.protocols.streams import TASKS
+from corral.protocols.base import Binding
 from corral.protocols.streams.broker import StreamsBroker
+from corral.protocols.streams.codec import TASKS
 from corral.store.client import Store
 from tests.support.foreign_client_streams import ForeignGateway
+from tests.support.jobs import submit
 
 NOW = 1_700_000_000_123
 
@@ -53,7 +54,7 @@ def keyspace(client: redis.Redis) -> dict[bytes, bytes | None]:
 
 
 async def test_a_job_is_queued_with_exactly_three_fields(broker, client) -> None:
-    (job_id,) = await broker.submit([a_job("embed", {"n": [1, 2.5, None, "ä"]})])
+    (job_id,) = await submit(broker, [a_job("embed", {"n": [1, 2.5, None, "ä"]})])
     ((_, fields),) = client.xrange("jobs:stream")
     assert list(fields) == [b"job_id", b"task", b"payload"]
     assert fields[b"job_id"].decode() == job_id
@@ -62,14 +63,14 @@ async def test_a_job_is_queued_with_exactly_three_fields(broker, client) -> None
 
 
 async def test_its_id_is_a_fresh_uuid(broker) -> None:
-    ids = await broker.submit([a_job(), a_job()])
+    ids = await submit(broker, [a_job(), a_job()])
     assert len(set(ids)) == 2
     assert [str(UUID(job_id)) for job_id in ids] == ids
     assert {UUID(job_id).version for job_id in ids} == {4}
 
 
 async def test_its_hash_has_the_nine_fields_and_no_others(broker, client) -> None:
-    (job_id,) = await broker.submit([a_job(ttl_s=77)])
+    (job_id,) = await submit(broker, [a_job(ttl_s=77)])
     assert client.hgetall(f"job:{job_id}") == {
         b"job_id": job_id.encode(),
         b"task": b"chat",
@@ -84,27 +85,27 @@ async def test_its_hash_has_the_nine_fields_and_no_others(broker, client) -> Non
 
 
 async def test_its_hash_and_its_events_live_as_long_as_asked(broker, client) -> None:
-    (job_id,) = await broker.submit([a_job(ttl_s=77)])
+    (job_id,) = await submit(broker, [a_job(ttl_s=77)])
     assert 75 <= client.ttl(f"job:{job_id}") <= 77
     assert 75 <= client.ttl(f"job:{job_id}:events") <= 77
 
 
 async def test_without_a_time_of_its_own_it_lives_as_long_as_the_place_says(store, client) -> None:
-    (an_hour,) = await broker_at(store).submit([a_job()])
-    (a_minute,) = await broker_at(store, ttl_s=60).submit([a_job()])
+    (an_hour,) = await submit(broker_at(store), [a_job()])
+    (a_minute,) = await submit(broker_at(store, ttl_s=60), [a_job()])
     assert client.hget(f"job:{an_hour}", "ttl_s") == b"3600"
     assert client.hget(f"job:{a_minute}", "ttl_s") == b"60"
     assert 58 <= client.ttl(f"job:{a_minute}") <= 60
 
 
 async def test_its_first_event_is_queued_by_the_gateway(broker, client) -> None:
-    (job_id,) = await broker.submit([a_job()])
+    (job_id,) = await submit(broker, [a_job()])
     ((_, fields),) = client.xrange(f"job:{job_id}:events")
     assert fields == {b"type": b"queued", b"ts": b"%d" % NOW, b"step": b"gateway.enqueue", b"data": b"{}"}
 
 
 async def test_the_shared_log_tells_the_same_event_and_whose_it_is(broker, client) -> None:
-    (job_id,) = await broker.submit([a_job("rag")])
+    (job_id,) = await submit(broker, [a_job("rag")])
     ((_, fields),) = client.xrange("jobs:events")
     assert fields == {
         b"type": b"queued", b"ts": b"%d" % NOW, b"step": b"gateway.enqueue", b"data": b"{}",
@@ -113,33 +114,33 @@ async def test_the_shared_log_tells_the_same_event_and_whose_it_is(broker, clien
 
 
 async def test_a_batch_is_queued_in_its_order(broker, client) -> None:
-    ids = await broker.submit([a_job(data={"n": n}) for n in range(1200)])
+    ids = await submit(broker, [a_job(data={"n": n}) for n in range(1200)])
     entries = client.xrange("jobs:stream")
     assert [fields[b"job_id"].decode() for _, fields in entries] == ids
     assert [json.loads(fields[b"payload"])["n"] for _, fields in entries] == list(range(1200))
 
 
 async def test_large_payloads_go_in_several_trips(broker, client) -> None:
-    ids = await broker.submit([a_job(data={"text": "x" * 150_000}) for _ in range(60)])
+    ids = await submit(broker, [a_job(data={"text": "x" * 150_000}) for _ in range(60)])
     assert client.xlen("jobs:stream") == 60
     assert len(set(ids)) == 60
 
 
 async def test_a_payload_passes_the_server_byte_by_byte(broker, client) -> None:
     data = {"big": 130775545883395173, "empty": [], "none": {}, "text": "\u2028 \x00 \U0001f40e", "f": 1e300}
-    (job_id,) = await broker.submit([a_job(data=data)])
+    (job_id,) = await submit(broker, [a_job(data=data)])
     assert client.hget(f"job:{job_id}", "payload") == orjson.dumps(data)
     assert ForeignGateway(client).read(job_id)["payload"] == data
 
 
 @pytest.mark.parametrize("task", TASKS)
 async def test_every_task_of_the_contract_is_taken(broker, client, task) -> None:
-    (job_id,) = await broker.submit([a_job(task)])
+    (job_id,) = await submit(broker, [a_job(task)])
     assert client.hget(f"job:{job_id}", "task") == task.encode()
 
 
 async def test_a_namespace_stands_before_every_key(store, client) -> None:
-    (job_id,) = await broker_at(store, "{shop}").submit([a_job(idempotency_key="k")])
+    (job_id,) = await submit(broker_at(store, "{shop}"), [a_job(idempotency_key="k")])
     assert sorted(client.keys()) == sorted(
         f"{{shop}}:{name}".encode()
         for name in ("jobs:stream", "jobs:events", f"job:{job_id}", f"job:{job_id}:events",
@@ -159,15 +160,15 @@ async def test_the_shared_log_is_trimmed(store, client) -> None:
 
 async def test_a_given_id_that_exists_is_returned_and_its_job_left_alone(broker, client) -> None:
     job_id = str(uuid4())
-    assert await broker.submit([a_job(job_id=job_id)]) == [job_id]
+    assert await submit(broker, [a_job(job_id=job_id)]) == [job_id]
     before = keyspace(client)
-    assert await broker.submit([a_job("code", {"other": 1}, job_id=job_id)]) == [job_id]
+    assert await submit(broker, [a_job("code", {"other": 1}, job_id=job_id)]) == [job_id]
     assert keyspace(client) == before
 
 
 async def test_an_id_given_twice_in_one_batch_makes_one_job(broker, client) -> None:
     job_id = str(uuid4())
-    assert await broker.submit([a_job(job_id=job_id), a_job("code", job_id=job_id)]) == [job_id, job_id]
+    assert await submit(broker, [a_job(job_id=job_id), a_job("code", job_id=job_id)]) == [job_id, job_id]
     assert client.xlen("jobs:stream") == 1
     assert client.hget(f"job:{job_id}", "task") == b"chat"
 
@@ -185,16 +186,16 @@ async def test_an_id_whose_job_has_expired_begins_a_story_of_its_own(broker, cli
 
 
 async def test_an_idempotency_key_holds_the_job_id_with_a_lifetime(broker, client) -> None:
-    (job_id,) = await broker.submit([a_job(idempotency_key="order:7", ttl_s=50)])
+    (job_id,) = await submit(broker, [a_job(idempotency_key="order:7", ttl_s=50)])
     assert client.get("idempotency:order:7") == job_id.encode()
     assert 48 <= client.ttl("idempotency:order:7") <= 50
     assert 48 <= client.ttl("idempotency-fingerprint:order:7") <= 50
 
 
 async def test_the_same_request_under_the_same_key_is_the_same_job(broker, client) -> None:
-    (first,) = await broker.submit([a_job(data={"a": 1, "b": 2}, idempotency_key="k")])
+    (first,) = await submit(broker, [a_job(data={"a": 1, "b": 2}, idempotency_key="k")])
     before = keyspace(client)
-    assert await broker.submit([a_job(data={"b": 2, "a": 1}, idempotency_key="k")]) == [first]
+    assert await submit(broker, [a_job(data={"b": 2, "a": 1}, idempotency_key="k")]) == [first]
     assert keyspace(client) == before
 
 
@@ -210,7 +211,7 @@ async def test_the_same_request_under_the_same_key_is_the_same_job(broker, clien
 async def test_another_request_under_the_same_key_is_refused_and_nothing_written(
     broker, client, other
 ) -> None:
-    (first,) = await broker.submit([a_job(idempotency_key="k")])
+    (first,) = await submit(broker, [a_job(idempotency_key="k")])
     before = keyspace(client)
     with pytest.raises(IdempotencyConflict, match=f"'k' stands for job {first}"):
         await broker.submit([a_job(), other])
@@ -218,7 +219,7 @@ async def test_another_request_under_the_same_key_is_refused_and_nothing_written
 
 
 async def test_one_key_twice_in_a_batch_makes_one_job_or_none(broker, client) -> None:
-    one, two = await broker.submit([a_job(idempotency_key="k"), a_job(idempotency_key="k")])
+    one, two = await submit(broker, [a_job(idempotency_key="k"), a_job(idempotency_key="k")])
     assert one == two
     assert client.xlen("jobs:stream") == 1
     before = keyspace(client)
@@ -245,9 +246,9 @@ async def test_a_conflict_in_a_later_batch_leaves_the_earlier_ones_unwritten(
 
 async def test_a_long_list_under_keys_can_be_repeated(broker, client) -> None:
     jobs = [a_job(data={"n": n % 1000}, idempotency_key=f"n-{n % 1000}") for n in range(1200)]
-    ids = await broker.submit(jobs)
+    ids = await submit(broker, jobs)
     assert (len(set(ids)), ids[1000:]) == (1000, ids[:200])
-    assert await broker.submit(jobs) == ids
+    assert await submit(broker, jobs) == ids
     assert client.xlen("jobs:stream") == 1000
 
 
@@ -267,14 +268,14 @@ async def test_only_a_list_with_keys_is_looked_through_beforehand(broker, client
 async def test_a_key_that_a_strangers_gateway_wrote_is_honoured(broker, client) -> None:
     theirs = ForeignGateway(client).create("chat", {"text": "theirs"})
     client.set("idempotency:k", theirs, ex=60)
-    assert await broker.submit([a_job(idempotency_key="k")]) == [theirs]
+    assert await submit(broker, [a_job(idempotency_key="k")]) == [theirs]
     assert client.xlen("jobs:stream") == 1
 
 
 async def test_a_key_whose_job_is_gone_is_free_again(broker, client) -> None:
-    (first,) = await broker.submit([a_job(idempotency_key="k")])
+    (first,) = await submit(broker, [a_job(idempotency_key="k")])
     client.delete(f"job:{first}")
-    (second,) = await broker.submit([a_job("code", idempotency_key="k")])
+    (second,) = await submit(broker, [a_job("code", idempotency_key="k")])
     assert second != first
     assert client.get("idempotency:k") == second.encode()
 

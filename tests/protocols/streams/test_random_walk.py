@@ -9,7 +9,7 @@ import redis
 from corral.core.job import Claim, Job
 from corral.core.outcome import Completed, Dead, Outcome, Released, Settlement
 from corral.core.ports import Profile, Why
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.streams.broker import StreamsBroker
 from corral.protocols.streams.operator import StreamsOperator
 from corral.store.client import Store
@@ -22,6 +22,7 @@ from tests.support.foreign_client_streams import (
     pending,
     story,
 )
+from tests.support.jobs import submit
 
 
 class Walk:
@@ -45,7 +46,7 @@ class Walk:
     async def submit(self) -> None:
         count = self.random.randrange(1, 6)
         jobs = [Job(name="chat", data={"n": n}, queue="jobs") for n in range(count)]
-        self.ids += await self.random.choice(self.brokers).submit(jobs)
+        self.ids += await submit(self.random.choice(self.brokers), jobs)
         self.ids.append(self.gateway.create("chat", {}))
 
     async def claim(self) -> None:

@@ -17,6 +17,7 @@ from tests.support.foreign_client_streams import (
     pending,
     story,
 )
+from tests.support.jobs import submit
 from tests.support.polling import until
 
 # -- silence ------------------------------------------------------------------------------------------------
@@ -73,7 +74,7 @@ async def test_a_stranger_is_given_more_time_for_it_cannot_renew(make, client) -
 
 async def test_a_job_that_kills_its_workers_ends_after_three_deliveries(make, client) -> None:
     broker = make()
-    (job_id,) = await broker.submit([Job(name="chat", data={}, queue="jobs")])
+    (job_id,) = await submit(broker, [Job(name="chat", data={}, queue="jobs")])
     for delivery in (1, 2):
         (claim,) = (await broker.turn([], 1)).claims
         assert claim.job.starts == delivery
@@ -96,7 +97,7 @@ async def test_a_job_that_kills_its_workers_ends_after_three_deliveries(make, cl
 
 async def test_giving_back_spends_none_of_the_deliveries(make, client) -> None:
     broker = make()
-    (job_id,) = await broker.submit([Job(name="chat", data={}, queue="jobs")])
+    (job_id,) = await submit(broker, [Job(name="chat", data={}, queue="jobs")])
     for _ in range(2):
         (claim,) = (await broker.turn([], 1)).claims
         make_old(client, claim.receipt.entry)
@@ -176,7 +177,7 @@ async def test_recovery_on_an_empty_server_writes_nothing(make, client) -> None:
 
 async def test_two_recoveries_at_once_put_each_job_back_once(make, client) -> None:
     broker = make()
-    ids = await broker.submit([Job(name="chat", data={}, queue="jobs") for _ in range(40)])
+    ids = await submit(broker, [Job(name="chat", data={}, queue="jobs") for _ in range(40)])
     for claim in (await broker.turn([], 40)).claims:
         make_old(client, claim.receipt.entry)
     found = await asyncio.gather(*(make(f"r{n}").recover() for n in range(4)))

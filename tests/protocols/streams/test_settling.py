@@ -22,6 +22,7 @@ from corral.errors import JobMissing, LockMissing, Transient
 from tests.protocols.streams.steps import BORN, ENDED, claim_born, settle_ended
 from tests.support.foreign_client_streams import ForeignGateway, pending, story
 from tests.support.harness import Clock
+from tests.support.jobs import submit
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +149,7 @@ async def test_a_batch_gets_a_verdict_for_each(broker, clock, client) -> None:
 
 
 async def test_one_job_of_broken_keys_does_not_touch_its_neighbours(broker, client) -> None:
-    ids = await broker.submit([Job(name="chat", data={}, queue="jobs") for _ in range(3)])
+    ids = await submit(broker, [Job(name="chat", data={}, queue="jobs") for _ in range(3)])
     claims = (await broker.turn([], 3)).claims
     client.delete(f"job:{ids[1]}:events")
     client.set(f"job:{ids[1]}:events", "in the way")
@@ -163,7 +164,7 @@ async def test_one_job_of_broken_keys_does_not_touch_its_neighbours(broker, clie
 
 async def test_a_turn_settles_and_claims_in_one_trip(broker, clock, client) -> None:
     claim = await claim_born(broker, clock)
-    (next_id,) = await broker.submit([Job(name="chat", data={}, queue="jobs")])
+    (next_id,) = await submit(broker, [Job(name="chat", data={}, queue="jobs")])
     calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
     turn = await broker.turn([Settlement(claim, Completed(), ENDED)], 1)
     assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == calls + 1

@@ -66,9 +66,9 @@ class Studio:
         await self.thumbnails.add_many({"number": number} for number in range(THUMBNAILS))
         await self.died.wait()
         queue = self.films.queue
-        [dead] = await queue.inspector.jobs(JobState.DEAD)
+        [dead] = await queue.jobs(JobState.DEAD)
         self.has_codec = True
-        replayed = await queue.protocol.keeper(self.app.binding(queue)).replay(1)
+        replayed = await queue.replay([dead.id])
         expect("dead letters that were replayed", replayed, [dead.id])
         await self.every_second.start()
         await self.ticked.wait()
@@ -89,9 +89,8 @@ async def route_films(url: str, stage: Stage) -> Report:
             except TimeoutError:
                 told = f"only {tally.ended} of {JOBS} jobs ended within {LONGEST_STEP_S:.0f} s"
                 raise Broken(told) from None
-        inspector = studio.films.queue.inspector
-        counts = await inspector.counts()
-        revived = await inspector.job(dead.id)
+        counts = await studio.films.queue.counts()
+        revived = await studio.films.queue.job(dead.id)
     ended = FILMS + THUMBNAILS + len(studio.ticks)
     expect("workers that had films", set(studio.film_workers), {"gpu-1"})
     expect("jobs that are completed", counts[JobState.COMPLETED], ended)

@@ -29,9 +29,9 @@ async def embed_texts(url: str, stage: Stage) -> Report:
             await embed.add_many({"text": f"text number {number} of the herd"} for number in range(JOBS))
 
         tally = await work_off(app, "embeddings (protocol streams)", JOBS, produce, stage, concurrency=10)
-        counts = await embed.queue.inspector.counts()
+        counts = await embed.queue.counts()
         expect("texts left in the queue", counts[JobState.WAITING] + counts[JobState.ACTIVE], 0)
-        done = await embed.queue.inspector.jobs(JobState.COMPLETED, count=JOBS + 1)
+        done = await embed.queue.jobs(JobState.COMPLETED, count=JOBS + 1)
         expect("texts that were embedded", len(done), JOBS)
         expect("the first vector", done[0].result, {"vector": vector(done[0].data["text"])})
         events = await embed.queue.events.range(count=10 * JOBS)

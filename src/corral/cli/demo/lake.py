@@ -103,5 +103,5 @@ def _addresses(url: str) -> "Sequence[QueueAddress]":
     from corral.spark.options import QueueAddress
 
     return [
-        QueueAddress(url, protocol.name, protocol.default_namespace, "*") for protocol in PROTOCOLS.values()
+        QueueAddress(url, protocol.spec.name, protocol.spec.default_namespace, "*") for protocol in PROTOCOLS
     ]

@@ -49,14 +49,14 @@ async def send_mail(url: str, stage: Stage) -> Report:
                 await asyncio.sleep(0.01)
 
         tally = await work_off(app, "e-mails (protocol bullmq)", JOBS, produce, stage, concurrency=50)
-        inspector = send_email.queue.inspector
-        counts = await inspector.counts()
+        queue = send_email.queue
+        counts = await queue.counts()
         left = counts[JobState.WAITING] + counts[JobState.DELAYED] + counts[JobState.ACTIVE]
         expect("e-mails left in the queue", left, 0)
         expect("e-mails that were sent", counts[JobState.COMPLETED], JOBS - 1)
         expect("e-mails that were given up", counts[JobState.DEAD], 1)
         expect("retries", tally.retries, sum(min(refusals(number), ATTEMPTS - 1) for number in range(JOBS)))
-        [dead] = await inspector.jobs(JobState.DEAD)
+        [dead] = await queue.jobs(JobState.DEAD)
         return Report(
             title="e-mails",
             protocol="bullmq",

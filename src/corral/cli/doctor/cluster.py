@@ -107,6 +107,8 @@ def _replicas(masters: Sequence[Master]) -> Iterator[Finding]:
 def _tags(app: Corral, protocols: Sequence[Protocol]) -> Iterator[Finding]:
     for protocol in protocols:
         namespace = app.namespace(protocol)
-        if not (protocol.tags_queues or has_tag(namespace)):
+        if not (protocol.spec.tags_queues or has_tag(namespace)):
             advice = f"use a namespace with a hash tag, such as --namespace '{{{namespace or 'corral'}}}'"
-            yield note("tags", f"protocol {protocol.name!r} would spread over slots as {namespace!r}", advice)
+            yield note(
+                "tags", f"protocol {protocol.spec.name!r} would spread over slots as {namespace!r}", advice
+            )

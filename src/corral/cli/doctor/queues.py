@@ -3,8 +3,8 @@
 from corral.cli.doctor.findings import Finding, fine, note, wrong
 from corral.cli.looking import Look, look, name_of
 from corral.cli.session import Here
-from corral.core.bulk import Leak
 from corral.core.job import JobState
+from corral.core.ports import Leak
 from corral.errors import CorralError
 from corral.queue import Queue
 
@@ -18,15 +18,15 @@ async def check_queues(here: Here) -> list[Finding]:
     leaks: dict[tuple[str, ...], Finding] = {}
     for protocol in here.protocols:
         try:
-            queues = await here.app.queues(protocol.name)
+            queues = await here.app.queues(protocol.spec.name)
             for queue in queues:
                 found += _stuck(await look(queue))
-                for leak in await protocol.census(here.app.binding(queue)).leaks():
+                for leak in await queue.ports.snapshot.leaks():
                     # where queues share their keys, each of them tells of the same
-                    whose = queue.name if protocol.tags_queues else ""
-                    leaks[protocol.name, whose, leak.kind, leak.subject] = _told(queue, leak)
+                    whose = queue.name if protocol.spec.tags_queues else ""
+                    leaks[protocol.spec.name, whose, leak.kind, leak.subject] = _told(queue, leak)
         except CorralError as error:
-            told = f"protocol {protocol.name!r} cannot be looked at: {error}"
+            told = f"protocol {protocol.spec.name!r} cannot be looked at: {error}"
             found.append(wrong("queues", told, "mend what the server says, and look again"))
     named = list(leaks.values())
     found += named[:MOST_LEAKS]
@@ -42,7 +42,7 @@ def _stuck(seen: Look) -> list[Finding]:
     waiting, active = (seen.counts.get(state, 0) for state in (JobState.WAITING, JobState.ACTIVE))
     where = name_of(seen.queue)
     if waiting and seen.is_paused:
-        mend = f"corral queue resume {seen.queue.name} --protocol {seen.queue.protocol.name}"
+        mend = f"corral queue resume {seen.queue.name} --protocol {seen.queue.protocol.spec.name}"
         return [note("queues", f"{_jobs(waiting)} in {where}, which is paused", mend)]
     if (waiting or active) and not seen.workers:
         told = f"{_jobs(waiting)}, {active:,} active, in {where}, and no worker is to be seen"

@@ -1,16 +1,25 @@
 """The BridgeMQ protocol's Broker: each verb one script."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
 from corral.core.batch import encode_all
 from corral.core.job import Claim, Job
 from corral.core.outcome import Settlement
-from corral.core.ports import Extension, Recovery, Rest, Turn, Why
-from corral.errors import JobMissing, LockMissing, LockStolen, NotActive, SettleError, SettlementFailed
+from corral.core.ports import Added, Extension, Ledger, Recovery, Rest, Turn, Why
+from corral.errors import (
+    JobMissing,
+    LockMissing,
+    LockStolen,
+    NotActive,
+    Refused,
+    SettleError,
+    SettlementFailed,
+)
+from corral.protocols.base import Binding, check_ids, encode_apart, with_refusals
 from corral.protocols.batches import MOST_ROWS, cuts, overlapped
-from corral.protocols.binding import Binding
 from corral.protocols.bridgemq import codec
 from corral.protocols.bridgemq.codec import Receipt, Row, Trip, pack
 from corral.protocols.bridgemq.endings import Ending, encode_settlement
@@ -69,19 +78,38 @@ class BridgemqBroker:
 
     # -- in ---------------------------------------------------------------------------------------------
 
-    async def submit(self, jobs: Sequence[Job]) -> list[str]:
-        now = self._binding.clock()
-        rows = encode_all(jobs, lambda job: codec.encode_job(job, now))
-        await overlapped([rows[cut] for cut in cuts([len(row.raw) for row in rows])], self._add)
-        return [row.id for row in rows]
+    async def submit(
+        self, jobs: Sequence[Job], ledger: Ledger | None = None, together: bool = True
+    ) -> list[Added | Refused]:
+        if ledger is not None:
+            check_ids(jobs)
+        rows, refusals = encode_apart(jobs, self._encode, together)
+        batches = [rows[cut] for cut in cuts([len(row.raw) for row in rows])]
+        answers = await overlapped(batches, lambda batch: self._add(batch, ledger))
+        return with_refusals(list(chain.from_iterable(answers)), refusals)
 
-    async def _add(self, rows: Sequence[Row]) -> None:
+    async def drop_ledger(self, ledger: Ledger) -> None:
+        await self._store.call("UNLINK", self._keys.ledger(ledger.name))
+
+    def _encode(self, jobs: Sequence[Job]) -> list[Row]:
+        now = self._binding.clock()
+        return encode_all(jobs, lambda job: codec.encode_job(job, now))
+
+    async def _add(self, rows: Sequence[Row], ledger: Ledger | None) -> list[Added]:
         keys = self._keys
-        names = [name(row.id) for row in rows for name in (keys.data, keys.status)]
-        start = head(self._binding, self._settings)
-        await self._store.run(
-            SCRIPTS["submit"], [*keys.fixed, *names], (*start, self._binding.queue, pack(rows))
-        )
+        names = [*keys.fixed, *(name(row.id) for row in rows for name in (keys.data, keys.status))]
+        if ledger is not None:
+            names.append(keys.ledger(ledger.name))
+        existing = await self._store.run(
+            SCRIPTS["submit"],
+            names,
+            (*head(self._binding, self._settings), self._binding.queue, pack(rows),
+             "" if ledger is None else ledger.seconds),
+        )  # fmt: skip
+        added = [Added(row.id) for row in rows]
+        for position in existing:
+            added[position] = Added(rows[position].id, existed=True)
+        return added
 
     # -- out --------------------------------------------------------------------------------------------
 

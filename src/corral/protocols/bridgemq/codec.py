@@ -13,8 +13,8 @@ from corral.core.event import EventKind, JobEvent
 from corral.core.job import DEFAULT_ATTEMPTS, Backoff, Claim, Job, JobOptions, JobState
 from corral.core.options import Capability, require
 from corral.errors import InvalidOptions
-from corral.protocols.bridgemq import CAPABILITIES, DEFAULT_QUEUE, NAME
-from corral.protocols.bridgemq.options import Wanted, read_wanted, wanted
+from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, NAME
+from corral.protocols.bridgemq.options import CAPABILITIES, Wanted, read_wanted, wanted
 
 HIGH_PRIORITY = 7
 """From this priority on a job goes to the front."""

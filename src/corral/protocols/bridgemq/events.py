@@ -1,11 +1,12 @@
 """The BridgeMQ protocol's EventLog: one queue's share of the namespace's event stream."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from corral.core.event import Extent, JobEvent
+from corral.core.job import Job
 from corral.core.pages import EventPage, Marks, columns_of
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding, events_of
 from corral.protocols.bridgemq import codec
 from corral.protocols.bridgemq.keys import Keys
 from corral.store import streams
@@ -30,12 +31,15 @@ class BridgemqEventLog:
             after = entries[-1][0].decode()
         return found[:count]
 
-    async def tail(self, after: str = "$") -> AsyncIterator[JobEvent]:
+    async def tail(self, after: str = "$") -> AsyncGenerator[JobEvent]:
         async for entries in streams.follow(self._store, self._stream, after):
             for entry in entries:
                 event = _decode(entry)
                 if event.queue == self._queue:
                     yield event
+
+    async def of_job(self, job: Job, after: str = "-") -> list[JobEvent]:
+        return await events_of(self, job, after)
 
     async def extent(self) -> Extent:
         """How far the stream reaches, with the events of every queue in it."""

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from corral.core.ports import Rest, Why
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.bridgemq.keys import Keys
+from corral.store.client import BlockingConnection
 
 LONGEST_S = 5.0
 LOOK_EVERY_S = 1.0
@@ -35,11 +37,14 @@ class Idling:
         self._binding = binding
         self._keys = keys
         self._fire = fire
-        self._blocking = binding.store.blocking_connection(
-            keys.connection_name(binding.profile.name), LONGEST_S
-        )
         self._polls = 0
         """Polls in a row that brought nothing."""
+
+    @cached_property
+    def _blocking(self) -> BlockingConnection:
+        """The connection workers wait on; those who only submit have none."""
+        name = self._keys.connection_name(self._binding.profile.name)
+        return self._binding.store.blocking_connection(name, LONGEST_S)
 
     def reset(self) -> None:
         """Something was claimed: the next poll comes soon again."""
@@ -113,4 +118,5 @@ class Idling:
             await asyncio.shield(asyncio.ensure_future(self._fire()))
 
     async def close(self) -> None:
-        await self._blocking.disconnect()
+        if "_blocking" in self.__dict__:
+            await self._blocking.disconnect()

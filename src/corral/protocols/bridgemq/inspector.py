@@ -4,16 +4,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import orjson
-from msgspec import Struct
 
-from corral.core.gauge import Gauge
+from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
-from corral.core.ports import WorkerInfo
-from corral.protocols.binding import Binding
-from corral.protocols.bridgemq import DEFAULT_QUEUE, codec
+from corral.core.ports import Gauge, WorkerInfo
+from corral.protocols.base import Binding, search
+from corral.protocols.bridgemq import codec
 from corral.protocols.bridgemq.broker import SCRIPTS, head
 from corral.protocols.bridgemq.codec import Known
-from corral.protocols.bridgemq.keys import Keys
+from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, Keys
 from corral.protocols.bridgemq.names_with import names_with
 from corral.protocols.bridgemq.options import Settings
 from corral.store.client import Store
@@ -22,17 +21,6 @@ PAGE = 500
 COUNTED = 2000
 """Up to so many ids are always looked at to tell whose they are."""
 CONCURRENT_TEXT = "Active jobs of a type, as its limit counts them."
-
-
-class Schedule(Struct, frozen=True, kw_only=True):
-    """A schedule: its template, when it fires next (None: paused), and whether it is paused."""
-
-    job: Job
-    next_due: int | None
-
-    @property
-    def is_paused(self) -> bool:
-        return self.next_due is None
 
 
 class BridgemqInspector:
@@ -141,7 +129,7 @@ class BridgemqInspector:
         ids = self._ids(state)
         found: list[Job] = []
         async for page in ids:
-            found += [job for job in await self._read(page, self._binding.queue) if job.state is state]
+            found += [job for job in await self.read_jobs(page, self._binding.queue) if job.state is state]
             if len(found) >= start + count:
                 break
         return found[start : start + count]
@@ -170,10 +158,11 @@ class BridgemqInspector:
                 return
 
     async def job(self, job_id: str) -> Job | None:
-        found = await self._read([job_id.encode("utf-8", "replace")], "")
+        found = await self.read_jobs([job_id.encode("utf-8", "replace")], "")
         return found[0] if found else None
 
-    async def _read(self, ids: Sequence[bytes], queue: str) -> list[Job]:
+    async def read_jobs(self, ids: Sequence[bytes], queue: str) -> list[Job]:
+        """Return those of these jobs that exist, of one queue or ("") of any."""
         found: list[Job] = []
         for start in range(0, len(ids), PAGE):
             rows = await self._store.run(
@@ -182,26 +171,12 @@ class BridgemqInspector:
             found += [_decode(row) for row in rows]
         return found
 
+    async def search(self, jobs: JobFilter) -> list[Job]:
+        return await search(self, jobs)
+
     async def logs(self, job_id: str, start: int = 0, count: int = 1000) -> list[str]:
         lines = await self._store.call("LRANGE", self._keys.log(job_id), start, start + count - 1)
         return [line.decode("utf-8", "replace") for line in lines]
-
-    # -- dead letters and schedules -----------------------------------------------------------------------
-
-    async def dead_letters(self, start: int = 0, count: int = 100) -> list[Job]:
-        """Jobs of this queue that ended dead, newest first: each with its reason, traces and attempts."""
-        return await self.jobs(JobState.DEAD, start, count)
-
-    async def schedules(self) -> list[Schedule]:
-        """The schedules of this queue, the next to fire first."""
-        flat = await self._store.call("ZRANGE", self._keys.part("jobs:cron"), 0, -1, "WITHSCORES")
-        scores = dict(zip(flat[::2], map(float, flat[1::2]), strict=True))
-        leases = dict(_pairs(await self._store.call("HGETALL", self._keys.scheduler[2])))
-        found = await self._read(list(scores), self._binding.queue)
-        return [
-            Schedule(job=job, next_due=_due(scores[job.id.encode()], leases.get(job.id.encode())))
-            for job in found
-        ]
 
     # -- workers ----------------------------------------------------------------------------------------
 
@@ -242,18 +217,6 @@ def _decode(row: Sequence[Any]) -> Job:
         holder=holder or None,
     )  # fmt: skip
     return codec.decode_job(job_id.decode("utf-8", "replace"), known)
-
-
-def _due(score: float, lease: bytes | None) -> int | None:
-    """When a schedule fires next: while it is leased, that is when it was due."""
-    if score > 1e15:
-        return None
-    due, _, leased = (lease or b"").partition(b":")
-    return int(due) if leased and int(leased) == int(score) else int(score)
-
-
-def _pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    return list(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _number(raw: bytes) -> int | None:

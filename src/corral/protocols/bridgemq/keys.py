@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 from corral.errors import InvalidName
 
+NAME = "bridgemq"
+DEFAULT_QUEUE = "default"
 LONGEST_SERVER_ID = 255
 FIXED = (
     "jobs:waiting",
@@ -119,6 +121,10 @@ class Keys:
     def minute(self, job_type: str) -> str:
         """How many jobs of this type were claimed in this minute."""
         return f"{self.root}ratelimit:minute:{job_type}"
+
+    def ledger(self, name: str) -> str:
+        """Added: the ids that one write has submitted already."""
+        return f"{self.root}ledger:{name}"
 
     @property
     def scheduler(self) -> tuple[str, str, str]:

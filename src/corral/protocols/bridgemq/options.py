@@ -8,12 +8,35 @@ from msgspec import Struct
 
 from corral.core.cron import Cron
 from corral.core.job import JobOptions
+from corral.core.options import Capability
 from corral.core.ports import Profile
 from corral.core.routing import Identity, check_identity, check_target, write_target
 from corral.core.schedule import CATCH_UPS
 from corral.errors import InvalidOptions
-from corral.protocols.bridgemq import EXTRAS
-from corral.protocols.bridgemq.keys import check_server_id
+from corral.protocols.bridgemq.keys import NAME, check_server_id
+
+CAPABILITIES = frozenset(
+    {
+        Capability.DELAY,
+        Capability.RETRY,
+        Capability.PRIORITY,
+        Capability.CUSTOM_ID,
+        Capability.PAUSE,
+        Capability.LOGS,
+        Capability.RATE_LIMIT,
+        Capability.CRON,
+        Capability.ROUTING,
+    }
+)
+OPTIONS = {
+    "target": "Which workers may run it: server, stack, capabilities, region",
+    "rate": "Limits of its job type: concurrent, per_minute",
+    "keep_data": "Keep its data as long as its result",
+    "cron": "Add it repeatedly by this cron expression",
+    "timezone": "The time zone of cron",
+    "catch_up": "After a downtime: skip, once or all of the missed firings",
+}
+"""Options only this contract knows, with their help texts."""
 
 DAY_S = 86_400
 MOST_S = 2_147_483_647
@@ -38,10 +61,10 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 def wanted(extra: Mapping[str, Any], now: int) -> Wanted:
     """The options only this protocol knows; refused where one makes no sense."""
-    unknown = sorted(extra.keys() - EXTRAS)
+    unknown = sorted(extra.keys() - OPTIONS.keys())
     if unknown:
         raise InvalidOptions(
-            f"protocol 'bridgemq' does not know the option {unknown[0]!r}; it has {', '.join(sorted(EXTRAS))}"
+            f"protocol {NAME!r} does not know the option {unknown[0]!r}; it has {', '.join(sorted(OPTIONS))}"
         )
     keep_data = extra.get("keep_data")
     if keep_data is not None and not isinstance(keep_data, bool):

@@ -4,7 +4,7 @@ from typing import Any
 
 from corral.core import payload
 from corral.core.job import Claim
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.bridgemq import codec
 from corral.protocols.bridgemq.broker import ERRORS, SCRIPTS, head
 from corral.protocols.bridgemq.codec import Receipt

@@ -11,10 +11,9 @@ import orjson
 from corral.core.cron import Cron
 from corral.core.schedule import CATCH_UPS, MOST_FIRINGS, plan
 from corral.errors import InvalidOptions, RedisError
-from corral.protocols.binding import Binding
-from corral.protocols.bridgemq import DEFAULT_QUEUE
+from corral.protocols.base import Binding
 from corral.protocols.bridgemq.codec import pack
-from corral.protocols.bridgemq.keys import Keys, instance_id
+from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, Keys, instance_id
 from corral.protocols.bridgemq.names_with import names_with
 from corral.protocols.bridgemq.options import Settings
 from corral.store.scripts import Scripts

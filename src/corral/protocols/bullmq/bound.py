@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from corral.errors import JobMissing
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.bullmq.keys import Keys
 from corral.store.scripts import Scripts
 

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, cast
+from functools import cached_property
+from typing import Any
 from uuid import uuid4
 
 import msgpack
@@ -10,10 +11,10 @@ import msgpack
 from corral.core.batch import Unread
 from corral.core.job import Claim, Job, JobState
 from corral.core.outcome import AlreadyMoved, Postponed, Settlement, WaitingChildren
-from corral.core.ports import Extension, Recovery, Rest, Turn, Why
+from corral.core.ports import Added, Extension, Ledger, Recovery, Rest, Turn, Why
 from corral.errors import Refused, SettleError
+from corral.protocols.base import Binding, check_ids, encode_apart, raise_refusal, with_refusals
 from corral.protocols.batches import MOST_BYTES, MOST_ROWS
-from corral.protocols.binding import Binding
 from corral.protocols.bullmq import codec
 from corral.protocols.bullmq.bound import SCRIPTS as SCRIPTS
 from corral.protocols.bullmq.codec import pack
@@ -21,6 +22,7 @@ from corral.protocols.bullmq.codes import ERRORS as ERRORS
 from corral.protocols.bullmq.iterations import Iterations, is_scheduled, put_off_ms
 from corral.protocols.bullmq.keys import Keys
 from corral.protocols.bullmq.submitting import encode_jobs, submit_rows
+from corral.store.client import BlockingConnection
 
 LONGEST_BLOCK_S = 5.0
 SHORTEST_BLOCK_S = 0.001
@@ -38,9 +40,6 @@ class BullmqBroker:
         self._owner = str(uuid4())
         self._turns = 0
         self._unanswered: str | None = None
-        self._blocking = self._store.blocking_connection(
-            self._keys.connection_name(binding.profile.name), LONGEST_BLOCK_S
-        )
         self._is_listed = False
         self._wake_up_at_risk = False
         self._iterations = Iterations(binding)
@@ -54,20 +53,28 @@ class BullmqBroker:
             MOST_BYTES,
         )
 
+    @cached_property
+    def _blocking(self) -> BlockingConnection:
+        """The connection workers wait on; those who only submit have none."""
+        return self._store.blocking_connection(
+            self._keys.connection_name(self._binding.profile.name), LONGEST_BLOCK_S
+        )
+
     # -- in ---------------------------------------------------------------------------------------------
 
-    async def submit(self, jobs: Sequence[Job]) -> list[str]:
-        answers = await self.submit_each(jobs)
-        for position, answer in enumerate(answers):
-            if type(answer) is not str:
-                assert isinstance(answer, Refused)
-                answer.position = position
-                raise answer
-        return cast(list[str], answers)
+    async def submit(
+        self, jobs: Sequence[Job], ledger: Ledger | None = None, together: bool = True
+    ) -> list[Added | Refused]:
+        if ledger is not None:
+            check_ids(jobs)
+        rows, refusals = encode_apart(jobs, encode_jobs, together)
+        answers = await submit_rows(self._store, self._keys, rows, ledger)
+        if together:
+            raise_refusal(answers)
+        return with_refusals(answers, refusals)
 
-    async def submit_each(self, jobs: Sequence[Job]) -> list[str | Refused]:
-        """For each job its id, or why it was not added while the others were: its parent."""
-        return await submit_rows(self._store, self._keys, encode_jobs(jobs))
+    async def drop_ledger(self, ledger: Ledger) -> None:
+        await self._store.call("UNLINK", self._keys.ledger(ledger.name))
 
     # -- out --------------------------------------------------------------------------------------------
 
@@ -220,4 +227,5 @@ class BullmqBroker:
         if self._wake_up_at_risk:
             self._wake_up_at_risk = False
             await self._store.run(SCRIPTS["restore_marker"], self._keys.fixed, ())
-        await self._blocking.disconnect()
+        if "_blocking" in self.__dict__:
+            await self._blocking.disconnect()

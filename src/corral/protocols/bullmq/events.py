@@ -1,13 +1,14 @@
 """The BullMQ protocol's EventLog, over the queue's event stream."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from corral.core.event import Extent, JobEvent
+from corral.core.job import Job
 from corral.core.pages import EventPage, Marks
-from corral.protocols.binding import Binding
-from corral.protocols.bullmq import NAME, codec
+from corral.protocols.base import Binding, events_of
+from corral.protocols.bullmq import codec
 from corral.protocols.bullmq.columns import decode_columns
-from corral.protocols.bullmq.keys import Keys
+from corral.protocols.bullmq.keys import NAME, Keys
 from corral.store import streams
 
 
@@ -26,12 +27,15 @@ class BullmqEventLog:
         before = await streams.entry_before(store, self._stream, entries[0][0])
         return codec.decode_events(entries, NAME, self._binding.queue, before)
 
-    async def tail(self, after: str = "$") -> AsyncIterator[JobEvent]:
+    async def tail(self, after: str = "$") -> AsyncGenerator[JobEvent]:
         before: list[bytes] = []
         async for entries in streams.follow(self._binding.store, self._stream, after):
             for event in codec.decode_events(entries, NAME, self._binding.queue, before):
                 yield event
             before = entries[-1][1]
+
+    async def of_job(self, job: Job, after: str = "-") -> list[JobEvent]:
+        return await events_of(self, job, after)
 
     async def extent(self) -> Extent:
         return await streams.extent(self._binding.store, self._stream)

@@ -1,35 +1,24 @@
 """Flows: trees of jobs, in one queue or many, in which parents wait for their children."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, groupby
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from uuid import uuid4
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from corral.core.job import Job
+from corral.core.ports import Added, Flow
 from corral.errors import Refused
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.bullmq.bound import SCRIPTS
 from corral.protocols.bullmq.inspector import BullmqInspector
 from corral.protocols.bullmq.keys import Keys
-from corral.protocols.bullmq.submitting import Row, Rows, batches, decode_ids, encode_node, submit_args
-from corral.store.client import Store
+from corral.protocols.bullmq.operator import BullmqOperator
+from corral.protocols.bullmq.submitting import Row, Rows, batches, decode_added, encode_node, submit_args
 
 DEPTH = 10
 MOST_CHILDREN = 20
-
-
-class Flow(Struct, frozen=True):
-    """A job and its children, which run before it; each job names its own queue.
-
-    `namespace` is what the keys of this job's queue begin with, where it is not that of the others.
-    """
-
-    job: Job
-    children: tuple["Flow", ...] = ()
-    namespace: str | None = None
 
 
 class _Node(Struct):
@@ -39,7 +28,7 @@ class _Node(Struct):
     keys: Keys
     row: Row
     parent: "_Node | None"
-    answer: str | Refused = ""
+    answer: Added | Refused | None = None
 
     @property
     def id(self) -> str:
@@ -49,19 +38,20 @@ class _Node(Struct):
     @property
     def is_there(self) -> bool:
         """Was this very job added, or found under its own id?"""
-        return self.answer == self.id
+        return isinstance(self.answer, Added) and self.answer.id == self.id
 
 
 class BullmqFlows:
     """Adds flows, and reads them.
 
-    >>> await BullmqFlows(store, "bull", clock).add(Flow(parent, (Flow(child),)))  # doctest: +SKIP
+    >>> await BullmqFlows(binding).add(Flow(parent, (Flow(child),)))  # doctest: +SKIP
     """
 
-    def __init__(self, store: Store, namespace: str, clock: Callable[[], int]) -> None:
-        self._store = store
-        self._namespace = namespace
-        self._clock = clock
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+        self._store = binding.store
+        self._namespace = binding.namespace
+        self._clock = binding.clock
 
     # -- writing --------------------------------------------------------------------------------------------
 
@@ -78,15 +68,14 @@ class BullmqFlows:
         """The same for several flows, in one step."""
         nodes = list(self._nodes(flows))
         runs = groupby(nodes, key=lambda node: node.keys)
-        calls = [
-            (keys.fixed, submit_args(batch))
-            for keys, run in runs
-            for batch in batches(Rows.of(node.row for node in run))
-        ]
-        answers = await self._store.run_together(SCRIPTS["submit"], calls)
-        ids = decode_ids(chain.from_iterable(answers), [node.row[0] for node in nodes])
-        for node, answer in zip(nodes, ids, strict=True):
-            node.answer = answer
+        calls = [(keys, batch) for keys, run in runs for batch in batches(Rows.of(node.row for node in run))]
+        answers = await self._store.run_together(
+            SCRIPTS["submit"], [(keys.fixed, (*submit_args(batch), "")) for keys, batch in calls]
+        )
+        left = iter(nodes)
+        for (_, batch), answer in zip(calls, answers, strict=True):
+            for added in decode_added(answer, batch.envelopes):
+                next(left).answer = added
         _raise_refused(nodes)
         return _trees(nodes)
 
@@ -116,17 +105,18 @@ class BullmqFlows:
 
     # -- reading --------------------------------------------------------------------------------------------
 
-    async def get(
-        self,
-        queue: str,
-        job_id: str,
-        depth: int = DEPTH,
-        most_children: int = MOST_CHILDREN,
-        namespace: str | None = None,
+    async def tree(self, job_id: str, depth: int = DEPTH, most_children: int = MOST_CHILDREN) -> Flow | None:
+        """Return a job with its children and theirs, `depth` levels in all, about `most_children` of each
+        kind for each parent; None where it is gone. Children that are gone are left out."""
+        return await self._tree(self._binding.queue, job_id, depth, most_children, self._namespace)
+
+    async def remove_unprocessed(self, job_id: str) -> None:
+        await BullmqOperator(self._binding).remove_unprocessed_children(job_id)
+
+    async def _tree(
+        self, queue: str, job_id: str, depth: int, most_children: int, namespace: str
     ) -> Flow | None:
-        """A job with its children and theirs, `depth` levels in all, about `most_children` of each kind for
-        each parent; None where it is gone. Children that are gone are left out."""
-        inspector = BullmqInspector(Binding(self._store, queue, namespace or self._namespace, self._clock))
+        inspector = BullmqInspector(Binding(self._store, queue, namespace, self._clock))
         job = await inspector.job(job_id)
         if job is None:
             return None
@@ -143,7 +133,7 @@ class BullmqFlows:
     async def _get_child(self, key: str, depth: int, most_children: int) -> Flow | None:
         place, _, job_id = key.rpartition(":")
         namespace, _, queue = place.rpartition(":")
-        return await self.get(queue, job_id, depth, most_children, namespace)
+        return await self._tree(queue, job_id, depth, most_children, namespace)
 
 
 def _raise_refused(nodes: Sequence[_Node]) -> None:
@@ -160,9 +150,9 @@ def _trees(nodes: Sequence[_Node]) -> list[Flow]:
     children: dict[int, list[Flow]] = {}
     roots: list[Flow] = []
     for node in reversed(nodes):
-        if isinstance(node.answer, Refused):
+        if not isinstance(node.answer, Added):
             continue
-        job = replace(node.flow.job, id=node.answer, created_at=node.row[0][3])
+        job = replace(node.flow.job, id=node.answer.id, created_at=node.row[0][3])
         mine = children.get(id(node), [])
         flow = Flow(job, tuple(reversed(mine)), node.flow.namespace)
         if node.parent is None:

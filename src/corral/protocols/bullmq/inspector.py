@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.naming import RESERVED_IDS
-from corral.core.ports import WorkerInfo
+from corral.core.ports import Gauge, WorkerInfo
+from corral.protocols.base import search
 from corral.protocols.bullmq import codec
 from corral.protocols.bullmq.children import ChildReads
 from corral.protocols.bullmq.reads import Reads
@@ -74,6 +76,13 @@ class BullmqInspector(Reads, ChildReads):
         rows = await self._run("state", *[job_id for job_id in ids if job_id not in RESERVED_IDS])
         queue = self._binding.queue
         return [codec.decode_job(row[0], row[1], queue, codec.STATES.get(row[2].decode())) for row in rows]
+
+    async def search(self, jobs: JobFilter) -> list[Job]:
+        return await search(self, jobs)
+
+    async def gauges(self) -> list[Gauge]:
+        """Return none: the contract's metrics are made of the counts."""
+        return []
 
     async def logs(self, job_id: str, start: int = 0, count: int = 1000) -> list[str]:
         lines = await self._store.call("LRANGE", self._keys.logs(job_id), start, start + count - 1)

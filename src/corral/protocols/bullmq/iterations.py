@@ -7,7 +7,7 @@ import msgpack
 
 from corral.core.job import Claim
 from corral.errors import RedisResponseError, Refused
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.bullmq.bound import Bound
 from corral.protocols.bullmq.legacy_repeats import is_legacy, legacy_iteration
 from corral.protocols.bullmq.repeats import iteration

@@ -2,6 +2,8 @@
 
 from base64 import b64encode
 
+NAME = "bullmq"
+
 FIXED = (
     "wait",
     "paused",
@@ -56,6 +58,10 @@ class Keys:
 
     def scheduler(self, scheduler_id: str) -> str:
         return f"{self.prefix}repeat:{scheduler_id}"
+
+    def ledger(self, name: str) -> str:
+        """Added: the ids that one write has submitted already."""
+        return f"{self.prefix}ledger:{name}"
 
     def children(self, job_id: str) -> tuple[str, str, str, str]:
         """Where a parent's children are: completed, not ended, failed and ignored, failed and fatal."""

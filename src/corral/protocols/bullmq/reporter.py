@@ -5,7 +5,7 @@ from typing import Any
 from corral.core import payload
 from corral.core.job import Claim
 from corral.errors import InvalidOptions
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.bullmq.broker import SCRIPTS
 from corral.protocols.bullmq.codes import ERRORS
 from corral.protocols.bullmq.keys import Keys

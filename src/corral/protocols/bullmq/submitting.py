@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from corral.core import payload
 from corral.core.batch import encode_all
 from corral.core.job import Job, JobOptions
+from corral.core.ports import Added, Ledger
 from corral.errors import PayloadTooLarge, Refused
 from corral.protocols.batches import cuts, overlapped
 from corral.protocols.bullmq.bound import SCRIPTS
@@ -124,12 +125,16 @@ def _with_bonds(envelope: Envelope, extra: Mapping[str, Any]) -> Envelope:
 # -- trips --------------------------------------------------------------------------------------------------
 
 
-async def submit_rows(store: Store, keys: Keys, rows: Rows) -> list[str | Refused]:
-    """For each row the id of its job, or why it was not added."""
+async def submit_rows(
+    store: Store, keys: Keys, rows: Rows, ledger: Ledger | None = None
+) -> list[Added | Refused]:
+    """Submit rows; return for each its job, or why it was not added."""
+    names = keys.fixed if ledger is None else (*keys.fixed, keys.ledger(ledger.name))
+    seconds = "" if ledger is None else ledger.seconds
 
-    async def send(batch: Rows) -> list[str | Refused]:
-        found = await store.run(SCRIPTS["submit"], keys.fixed, submit_args(batch))
-        return decode_ids(found, batch.envelopes)
+    async def send(batch: Rows) -> list[Added | Refused]:
+        answer = await store.run(SCRIPTS["submit"], names, (*submit_args(batch), seconds))
+        return decode_added(answer, batch.envelopes)
 
     return list(chain.from_iterable(await overlapped(batches(rows), send)))
 
@@ -155,9 +160,19 @@ def submit_args(rows: Rows) -> tuple[bytes, bytes, int | str]:
     return pack(envelopes), pack((rows.data, which)), 1 if is_bound else ""
 
 
-def decode_ids(answers: Iterable[bytes | int], envelopes: Iterable[Envelope]) -> list[str | Refused]:
-    """What the submit script answered for each job: its id, or why it was refused."""
-    return [
-        refusal(answer, envelope[0], envelope[8][0]) if isinstance(answer, int) else answer.decode()
-        for answer, envelope in zip(answers, envelopes, strict=True)
+def decode_added(
+    answer: tuple[Sequence[Any], Sequence[int]], envelopes: Sequence[Envelope]
+) -> list[Added | Refused]:
+    """Return what the submit script answered for each job: its id, or why it was refused."""
+    ids, existing = answer
+    added: list[Added | Refused] = [
+        Added(job_id.decode()) if type(job_id) is bytes else _refusal(job_id, envelopes[place])
+        for place, job_id in enumerate(ids)
     ]
+    for place in existing:
+        added[place - 1] = Added(ids[place - 1].decode(), existed=True)
+    return added
+
+
+def _refusal(code: Any, envelope: Envelope) -> Refused:
+    return refusal(code, envelope[0], envelope[8][0])

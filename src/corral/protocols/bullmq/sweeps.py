@@ -29,7 +29,7 @@ class Sweeps(Bound):
                 looked_at, kept = await self._run("drain", place, MOST, left_alone)
                 left_alone += kept
 
-    async def clean(self, grace: int, limit: int = 0, state: str = "completed") -> list[str]:
+    async def clean_state(self, grace: int, limit: int = 0, state: str = "completed") -> list[str]:
         """Delete jobs of a state that are older than `grace` ms, looking at `limit` of them at most (0: at
         all); the ids of those deleted. What is held, and what schedulers wait for, stays."""
         state = "wait" if state == "waiting" else state

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any
 from uuid import uuid4
@@ -11,7 +12,7 @@ import msgpack
 from corral.core.batch import encode_all
 from corral.core.job import Claim, Job
 from corral.core.outcome import Settlement
-from corral.core.ports import Extension, Recovery, Rest, Turn, Why
+from corral.core.ports import Added, Extension, Ledger, Recovery, Rest, Turn, Why
 from corral.errors import (
     IdempotencyConflict,
     JobMissing,
@@ -19,14 +20,16 @@ from corral.errors import (
     LockStolen,
     NotActive,
     RedisError,
+    Refused,
     SettleError,
     SettlementFailed,
 )
+from corral.protocols.base import Binding, check_ids, encode_apart, with_refusals
 from corral.protocols.batches import MOST_BYTES, MOST_ROWS, cuts, overlapped
-from corral.protocols.binding import Binding
 from corral.protocols.streams import codec
 from corral.protocols.streams.codec import Receipt, Settings, Trip
 from corral.protocols.streams.keys import Keys
+from corral.store.client import BlockingConnection
 from corral.store.scripts import Scripts
 
 ERRORS: dict[int, tuple[type[SettleError], str]] = {
@@ -64,9 +67,6 @@ class StreamsBroker:
         self._id = uuid4().hex
         self._trips = 0
         self._unanswered: Trip | None = None
-        self._blocking = self._store.blocking_connection(
-            self._keys.connection_name(self._consumer), LONGEST_BLOCK_S
-        )
         self.skipped: Counter[str] = Counter()
         """Queue entries this broker acknowledged unrun: expired, over (cancelled, finished), malformed."""
 
@@ -77,40 +77,80 @@ class StreamsBroker:
         keys = self._keys
         return [keys.stream, keys.events, keys.workers, keys.trip(self._id)]
 
+    @cached_property
+    def _blocking(self) -> BlockingConnection:
+        """The connection workers wait on; those who only submit have none."""
+        return self._store.blocking_connection(self._keys.connection_name(self._consumer), LONGEST_BLOCK_S)
+
     # -- in ---------------------------------------------------------------------------------------------
 
-    async def submit(self, jobs: Sequence[Job]) -> list[str]:
-        now = self._binding.clock()
-        keys, ttl_s = self._keys, self._settings.ttl_s
-        rows = encode_all(jobs, lambda job: codec.encode_job(job, str(uuid4()), keys, ttl_s, now))
+    async def submit(
+        self, jobs: Sequence[Job], ledger: Ledger | None = None, together: bool = True
+    ) -> list[Added | Refused]:
+        if ledger is not None:
+            check_ids(jobs)
+        rows, refusals = encode_apart(jobs, self._encode, together)
         batches = [rows[cut] for cut in cuts([len(row.payload) for row in rows])]
-        if len(batches) > 1:
+        if together and len(batches) > 1:
             await self._check_idempotency([row._replace(payload=b"") for row in rows if row.idempotency_key])
-        answers = await overlapped(batches, lambda batch: self._admit("submit", batch))
-        return list(chain.from_iterable(answers))
+        send = self._create if together else self._create_apart
+        answers = await overlapped(batches, lambda batch: send(batch, ledger))
+        return with_refusals(list(chain.from_iterable(answers)), refusals)
+
+    async def drop_ledger(self, ledger: Ledger) -> None:
+        await self._store.call("UNLINK", self._keys.ledger(ledger.name))
+
+    def _encode(self, jobs: Sequence[Job]) -> list[codec.Row]:
+        now, keys, ttl_s = self._binding.clock(), self._keys, self._settings.ttl_s
+        return encode_all(jobs, lambda job: codec.encode_job(job, str(uuid4()), keys, ttl_s, now))
 
     async def _check_idempotency(self, keyed: Sequence[codec.Row]) -> None:
         """Refuse a list before the first of its batches is written, not after some of them are."""
         planned: dict[str, codec.Row] = {}
         for start in range(0, len(keyed), MOST_ROWS):
             batch = keyed[start : start + MOST_ROWS]
-            for row, job_id in zip(batch, await self._admit("check_idempotency", batch), strict=True):
-                if job_id == row.id:
+            for row, added in zip(batch, await self._create(batch, verb="check_idempotency"), strict=True):
+                if isinstance(added, Added) and added.id == row.id:
                     # its key is free until an earlier batch of this very list takes it
                     earlier = planned.setdefault(row.idempotency_key, row)
                     if earlier.fingerprint != row.fingerprint:
                         raise _refused(b"conflict", row, earlier.id)
 
-    async def _admit(self, verb: str, rows: Sequence[codec.Row]) -> list[str]:
+    async def _create(
+        self, rows: Sequence[codec.Row], ledger: Ledger | None = None, verb: str = "submit"
+    ) -> list[Added | Refused]:
         keys = self._keys
         names = [keys.stream, keys.events, *keys.of_jobs(row.id for row in rows)]
         for row in rows:
             if row.idempotency_key:
                 names += [row.idempotency_key, row.fingerprint_key]
-        word, *rest = await self._store.run(SCRIPTS[verb], names, (*self._head(""), _pack(rows)))
-        if word != b"ids":
-            raise _refused(word, rows[rest[0]], rest[1].decode())
-        return [job_id.decode() for job_id in rest]
+        note = ("", "") if ledger is None else (keys.ledger(ledger.name), ledger.seconds)
+        if ledger is not None:
+            names.append(note[0])
+        word, *rest = await self._store.run(SCRIPTS[verb], names, (*self._head(""), _pack(rows), *note))
+        if word != b"added":
+            error = _refused(word, rows[rest[0]], rest[1].decode())
+            error.position = rest[0]
+            raise error
+        ids, existing = rest
+        added: list[Added | Refused] = [Added(job_id.decode()) for job_id in ids]
+        for place in existing:
+            added[place] = Added(ids[place].decode(), existed=True)
+        return added
+
+    async def _create_apart(
+        self, rows: Sequence[codec.Row], ledger: Ledger | None = None
+    ) -> list[Added | Refused]:
+        """Create what can be created; a row that is refused leaves the others alone."""
+        places = list(range(len(rows)))
+        refusals: dict[int, Refused] = {}
+        while True:
+            try:
+                added = await self._create([rows[place] for place in places], ledger)
+                return with_refusals(added, refusals)
+            except Refused as error:
+                # nothing of the batch was written
+                refusals[places.pop(error.position or 0)] = error
 
     # -- out --------------------------------------------------------------------------------------------
 
@@ -223,7 +263,8 @@ class StreamsBroker:
         return Recovery([codec.decode_claim(row, self._consumer, start[0]) for row in rows])
 
     async def close(self) -> None:
-        await self._blocking.disconnect()
+        if "_blocking" in self.__dict__:
+            await self._blocking.disconnect()
         if not self._trips:
             return
         try:

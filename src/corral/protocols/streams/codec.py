@@ -32,8 +32,16 @@ from corral.errors import (
     InvalidPayload,
     PayloadTooLarge,
 )
-from corral.protocols.streams import CAPABILITIES, EXTRAS, NAME, TASKS
-from corral.protocols.streams.keys import QUEUE, Keys
+from corral.protocols.streams.keys import NAME, QUEUE, Keys
+
+CAPABILITIES = frozenset({Capability.CUSTOM_ID, Capability.TTL, Capability.IDEMPOTENCY})
+OPTIONS = {
+    "ttl_s": "Seconds it is kept",
+    "idempotency_key": "The same key gives the same job",
+}
+"""Options only this contract knows, with their help texts."""
+TASKS: tuple[str, ...] = ("chat", "plan", "code", "tool", "rag", "embed")
+"""The job names this contract has."""
 
 MOST_PAYLOAD_BYTES = 200 * 1024
 MOST_TTL_S = 2_147_483_647
@@ -148,10 +156,10 @@ def encode_job(job: Job, fresh_id: str, keys: Keys, default_ttl: int, now: int) 
 def _check_options(options: JobOptions) -> None:
     if options != JobOptions(attempts=1, backoff=None, extra=options.extra):
         _check_asked(options)
-    unknown = sorted(options.extra.keys() - EXTRAS)
+    unknown = sorted(options.extra.keys() - OPTIONS.keys())
     if unknown:
         raise InvalidOptions(
-            f"protocol 'streams' does not know the option {unknown[0]!r}; it has {', '.join(sorted(EXTRAS))}"
+            f"protocol 'streams' does not know the option {unknown[0]!r}; it has {', '.join(sorted(OPTIONS))}"
         )
 
 

@@ -1,10 +1,11 @@
 """The streams protocol's EventLog: the shared stream of our own parts, and each job's own."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from corral.core.event import Extent, JobEvent
+from corral.core.job import Job
 from corral.core.pages import EventPage, Marks
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.streams import codec
 from corral.protocols.streams.columns import decode_columns
 from corral.protocols.streams.keys import Keys
@@ -22,7 +23,7 @@ class StreamsEventLog:
         entries = await streams.read_range(self._store, self._keys.events, after, count)
         return [codec.decode_event(entry_id, fields) for entry_id, fields in entries]
 
-    async def tail(self, after: str = "$") -> AsyncIterator[JobEvent]:
+    async def tail(self, after: str = "$") -> AsyncGenerator[JobEvent]:
         async for entries in streams.follow(self._store, self._keys.events, after):
             for entry_id, fields in entries:
                 yield codec.decode_event(entry_id, fields)
@@ -37,7 +38,7 @@ class StreamsEventLog:
     async def marks(self, after: str, until: str, first: int, step: int) -> Marks:
         return await streams.mark(self._store, self._keys.events, after, until, first, step)
 
-    async def job_events(self, job_id: str, after: str = "-", count: int = 1000) -> list[JobEvent]:
-        """Up to `count` events of one job later than `after`: the truth about it, strangers' words too."""
-        entries = await streams.read_range(self._store, self._keys.job_events(job_id), after, count)
-        return [codec.decode_event(entry_id, fields, job_id) for entry_id, fields in entries]
+    async def of_job(self, job: Job, after: str = "-") -> list[JobEvent]:
+        """Return up to 1000 events of a job's own stream, which foreign workers write to as well."""
+        entries = await streams.read_range(self._store, self._keys.job_events(job.id), after, 1000)
+        return [codec.decode_event(entry_id, fields, job.id) for entry_id, fields in entries]

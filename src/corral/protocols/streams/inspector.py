@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
-from corral.core.ports import WorkerInfo
+from corral.core.ports import Gauge, WorkerInfo
 from corral.errors import RedisResponseError
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding, search
 from corral.protocols.streams import codec
 from corral.protocols.streams.broker import SCRIPTS
-from corral.protocols.streams.keys import QUEUE, Keys
-from corral.store.client import Store
+from corral.protocols.streams.keys import Keys
 
 COUNT_STEP = 2000
 """Entries counted in one script call, where the server cannot tell the backlog itself."""
@@ -106,6 +106,13 @@ class StreamsInspector:
         rows = await self._store.pipe([("HGETALL", self._keys.job(job_id)) for job_id in ids])
         return [codec.decode_job(fields) for fields in rows if fields]
 
+    async def search(self, jobs: JobFilter) -> list[Job]:
+        return await search(self, jobs)
+
+    async def gauges(self) -> list[Gauge]:
+        """Return none: the contract names no metrics."""
+        return []
+
     async def logs(self, job_id: str, start: int = 0, count: int = 1000) -> list[str]:
         """The lines a handler logged: the `log` events of the job's own stream."""
         lines: list[str] = []
@@ -148,11 +155,6 @@ class StreamsInspector:
     async def is_paused(self) -> bool:
         """Never: the contract has no pause."""
         return False
-
-
-async def streams_queues(store: Store, namespace: str) -> list[str]:
-    """Names of the queues under a namespace: this protocol has exactly one."""
-    return [QUEUE]
 
 
 def _job_ids(entries: Sequence[tuple[bytes, Sequence[bytes]]]) -> list[str]:

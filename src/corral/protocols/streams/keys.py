@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from corral.errors import InvalidName
 
+NAME = "streams"
 QUEUE = "jobs"
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.:{}-]{1,100}")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from corral.core.desk import Told
+from corral.core.http_api import TailEvent
 
 OVER = ("done", "error", "canceled")
 """The types of event that end a tail."""
@@ -53,7 +53,7 @@ def document(raw: bytes) -> Any:
     return orjson.Fragment(raw.replace(b"\r", b" ").replace(b"\n", b" "))
 
 
-def told(entry_id: bytes, flat: Sequence[bytes]) -> Told:
+def tail_event(entry_id: bytes, flat: Sequence[bytes]) -> TailEvent:
     """An entry of a job's own stream, as a tail sends it."""
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
     kind = fields.get(b"type", b"").decode("utf-8", "replace")
@@ -63,7 +63,7 @@ def told(entry_id: bytes, flat: Sequence[bytes]) -> Told:
         "step": fields.get(b"step", b"").decode("utf-8", "replace"),
         "data": document(fields.get(b"data", b"") or b"{}"),
     }
-    return Told(entry_id.decode(), kind, orjson.dumps(data), kind in OVER)
+    return TailEvent(entry_id.decode(), kind, orjson.dumps(data), kind in OVER)
 
 
 def number(raw: bytes) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 from corral.core import payload
 from corral.core.job import Claim
 from corral.errors import JobCancelled
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding
 from corral.protocols.streams import codec
 from corral.protocols.streams.broker import CANCELED, ERRORS, SCRIPTS, head
 from corral.protocols.streams.codec import Receipt, Settings

@@ -1,18 +1,19 @@
 -- cancel: delete jobs that wait; ask the workers of active ones to end them.
 -- KEYS     .. [11] keys.fixed
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] .. job ids
+-- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue   ARGV[5] .. job ids of that queue
 -- Returns  [id, …] of the jobs for which that was done
 -- use names
 -- use removal
 local done = {}
-for position = 4, #ARGV do
+for position = 5, #ARGV do
   local id = ARGV[position]
-  local status = call("GET", JOBS .. "status:" .. id)
-  if call("SISMEMBER", ACTIVE, id) == 1 then
+  local status, job = call("GET", JOBS .. "status:" .. id), description(id)
+  if job.queue ~= ARGV[4] then
+    status = "another queue's"
+  elseif call("SISMEMBER", ACTIVE, id) == 1 then
     call("SADD", CANCELLING, id)
     done[#done + 1] = id
   elseif call("EXISTS", JOBS .. "data:" .. id) == 1 and status ~= "dead" and status ~= "completed" and status ~= "cron" then
-    local job = description(id)
     local previous = leave_place(id, job.queue)
     delete_job(id)
     tell("cancelled", id, job, "", "prev", previous)

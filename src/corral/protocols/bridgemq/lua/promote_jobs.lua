@@ -1,11 +1,11 @@
 -- promote_jobs: delayed jobs become claimable now.
 -- KEYS     .. [11] keys.fixed
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] .. job ids
+-- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue   ARGV[5] .. job ids of that queue
 -- Returns  [id, …] of the jobs for which that was done
 -- use names
 -- use jobs
 local done = {}
-for position = 4, #ARGV do
+for position = 5, #ARGV do
   local id = ARGV[position]
   if call("ZREM", DELAYED, id) == 1 then
     local raw, job = load_job(id)

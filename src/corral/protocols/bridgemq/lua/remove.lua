@@ -1,14 +1,14 @@
 -- remove: delete jobs that are not active, schedules too.
 -- KEYS     .. [11] keys.fixed
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] .. job ids
+-- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue   ARGV[5] .. job ids of that queue
 -- Returns  [id, …] of the jobs that were deleted
 -- use names
 -- use removal
 local removed = {}
-for position = 4, #ARGV do
+for position = 5, #ARGV do
   local id = ARGV[position]
   local job = description(id)
-  local previous = leave_place(id, job.queue)
+  local previous = job.queue == ARGV[4] and leave_place(id, job.queue) or "active"
   if previous ~= "active" then
     call("HDEL", ROOT .. "scheduler:leases", id)
     if delete_job(id) > 0 then

@@ -1,6 +1,7 @@
 -- replay: put ended jobs back to waiting, whole or not at all: out of the dead letters and in again in one step.
 -- KEYS     .. [11] keys.fixed
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] .. job ids, at most 500
+-- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue   ARGV[5] 1 with all attempts anew, "" with those it has made
+-- ARGV[6]  .. job ids of that queue, at most 500
 -- Returns  [id, …] of the jobs for which that was done
 -- use names
 -- use removal
@@ -27,6 +28,7 @@ local function start_anew(id, job)
   call("PERSIST", JOBS .. "data:" .. id)
   call("PERSIST", JOBS .. "fence:" .. id)
   call("PERSIST", JOBS .. "log:" .. id)
+  if ARGV[5] == "" then return end
   -- all attempts are to be had again, whatever the JSON says were made before it was written
   if job.attempt == 0 then
     call("DEL", JOBS .. "attempts:" .. id)
@@ -36,11 +38,11 @@ local function start_anew(id, job)
 end
 
 local done = {}
-for position = 4, #ARGV do
+for position = 6, #ARGV do
   local id = ARGV[position]
   local raw, job = load_job(id)
   local status = call("GET", JOBS .. "status:" .. id)
-  if raw and not job.is_broken and not is_elsewhere(id, status) then
+  if raw and not job.is_broken and job.queue == ARGV[4] and not is_elsewhere(id, status) then
     local was_dead = mark_dead(id)
     if was_dead or (status == "completed" and call("ZREM", ROOT .. "jobs:completed:" .. job.queue, id) == 1) then
       start_anew(id, job)

@@ -1,8 +1,8 @@
 -- submit: add jobs whole: data, status and a place in waiting, delayed or cron. A job that exists stays as it is.
--- KEYS     .. [11] keys.fixed, then data and status of each job
+-- KEYS     .. [11] keys.fixed, then data and status of each job, then the ledger where there is one
 -- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue
--- ARGV[5]  msgpack [[id, JSON, status, score, type, is front], …]
--- Returns  [id, …] of those that were there already
+-- ARGV[5]  msgpack [[id, JSON, status, score, type, is front], …]   ARGV[6] seconds the ledger is kept, or ""
+-- Returns  [position, …] of those that were there already, or that the ledger knows
 -- use names
 -- use jobs
 local PLACES = {
@@ -11,15 +11,17 @@ local PLACES = {
   cron = function(row) call("ZADD", CRON, row[4], row[1]) end,
 }
 local rows = cmsgpack.unpack(ARGV[5])
-local duplicates = {}
+local existing, LEDGER = {}, ARGV[6] ~= "" and KEYS[FIXED + 2 * #rows + 1]
 
 -- a full server refuses this before anything else is written
 call("SADD", KNOWN, ARGV[4])
 for position, row in ipairs(rows) do
   local id, job = row[1], {type = row[5], queue = ARGV[4]}
   local data, status = KEYS[FIXED + 2 * position - 1], KEYS[FIXED + 2 * position]
-  if call("EXISTS", data, status) > 0 then
-    duplicates[#duplicates + 1] = id
+  if LEDGER and call("SADD", LEDGER, id) == 0 then
+    existing[#existing + 1] = position - 1
+  elseif call("EXISTS", data, status) > 0 then
+    existing[#existing + 1] = position - 1
     tell("duplicated", id, job, "")
   else
     call("SET", data, row[2])
@@ -32,4 +34,5 @@ for position, row in ipairs(rows) do
     tell("added", id, job, "", "to", row[3])
   end
 end
-return duplicates
+if LEDGER and #rows > 0 then call("EXPIRE", LEDGER, ARGV[6]) end
+return existing

@@ -1,6 +1,6 @@
 -- retry: put ended jobs back in the queue.
 -- KEYS     keys.fixed
--- ARGV[1]  msgpack [[id, is lifo], …]
+-- ARGV[1]  msgpack [[id, is lifo], …]   ARGV[2] 1 where they get all their attempts anew, else ""
 -- Returns  [id, …] that were put back
 -- use queue
 
@@ -32,6 +32,7 @@ for _, row in ipairs(cmsgpack.unpack(ARGV[1])) do
   end
   if previous then
     call("HDEL", job, "finishedOn", "processedOn", field)
+    if ARGV[2] == "1" then call("HDEL", job, "atm", "attemptsMade") end
     call(row[2] and "RPUSH" or "LPUSH", state.target, id)
     wake(is_blocked(state))
     ask_again(job, previous)

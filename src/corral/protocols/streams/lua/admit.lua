@@ -4,7 +4,7 @@
 -- ARGV[8]  most jobs undelivered and pending, or ""   ARGV[9] most new jobs of this client, or ""
 -- ARGV[10] in so many ms
 -- Returns  [word, id, status, created ms, backlog, left of the client's share, ms until there is more of it]
---          created | replayed; full | hasty | conflict | unfinished: then nothing was written
+--          created | replayed; full | limited | conflict | unfinished: then nothing was written
 -- use creation
 -- use backlog
 local SHARE = KEYS[6]
@@ -43,7 +43,7 @@ if not fresh[1] then
   local known = call("HMGET", JOB .. id, "status", "created_ts")
   return answer("replayed", id, known[1] or "", known[2] or "")
 end
-if share_count and share_left() < 1 then return answer("hasty", "", "", "") end
+if share_count and share_left() < 1 then return answer("limited", "", "", "") end
 if most and backlog >= most then return answer("full", "", "", "") end
 
 create(fresh[1])

@@ -3,7 +3,5 @@
 -- ARGV[1]  .. [5] as in parts/story   ARGV[6] msgpack [row, …] (parts/creation), without payloads
 -- Returns  as submit
 -- use creation
-local ids, _, refused = plan(cmsgpack.unpack(ARGV[6]))
-if refused then return refused end
-table.insert(ids, 1, "ids")
-return ids
+local ids, _, refused, existing = plan(cmsgpack.unpack(ARGV[6]))
+return refused or {"added", ids, existing}

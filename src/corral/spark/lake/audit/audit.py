@@ -91,7 +91,7 @@ def audit(
     """
     with QueueClient(address, retry_s) as client:
         queues = client.queues()
-        ends = {queue: client.call(client.events(queue).extent).last for queue in queues}
+        ends = {queue: client.call(client.ports(queue).events.extent).last for queue in queues}
     cut = {(address.protocol_name, queue): last for queue, last in ends.items() if last is not None}
     # a checkpoint each, because a second read would be of another moment
     records = (
@@ -168,7 +168,7 @@ def live_events(spark: SparkSession, address: QueueAddress) -> DataFrame:
     rows = []
     with QueueClient(address, EventReadOptions.retry_s) as client:
         for queue in client.queues():
-            extent = client.call(client.events(queue).extent)
+            extent = client.call(client.ports(queue).events.extent)
             gone, before = trimmed(extent), extent.first or extent.last or BEGINNING
             if gone:
                 gap = Gap(queue, GapCause.TRIMMED, gone, BEGINNING, before)

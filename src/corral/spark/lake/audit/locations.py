@@ -9,8 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
-from corral.core.bulk import Location, Wanted
+from corral.core.filter import JobFilter
 from corral.core.job import Job
+from corral.core.ports import Location
 from corral.spark.client import QueueClient
 from corral.spark.lake.audit.findings import AuditFinding, AuditVerdict
 from corral.spark.lake.audit.rules import LIVING, QUEUE
@@ -90,7 +91,7 @@ def leaks(address: QueueAddress, queues: Sequence[str], retry_s: float) -> list[
     findings: list[AuditFinding] = []
     with QueueClient(address, retry_s) as client:
         for queue in queues:
-            read = client.snapshot(queue).leaks
+            read = client.ports(queue).snapshot.leaks
             first = client.call(read)
             stayed = [leak for leak in client.call(read) if leak in first] if first else []
             findings += [
@@ -116,9 +117,9 @@ def without_shared(findings: Sequence[AuditFinding], queues: Sequence[str]) -> l
 
 def _misplaced(client: QueueClient, queue: str, ids: Sequence[str]) -> dict[str, tuple[AuditVerdict, str]]:
     """Return job id -> what is wrong with where it is at this moment."""
-    snapshot = client.snapshot(queue)
+    snapshot = client.ports(queue).snapshot
     located = client.call(partial(snapshot.locate, ids))
-    records = {job.id: job for job in client.call(partial(snapshot.read, ids, Wanted()))}
+    records = {job.id: job for job in client.call(partial(snapshot.read, ids, JobFilter()))}
     verdicts = {location.id: _verdict(location, records.get(location.id)) for location in located}
     return {job_id: verdict for job_id, verdict in verdicts.items() if verdict is not None}
 
@@ -143,7 +144,7 @@ def _read_lists(
     for batch in batches:
         for queue in batch.column(0).to_pylist():
             with QueueClient(address, retry_s) as client:
-                snapshot, cursor = client.snapshot(queue), None
+                snapshot, cursor = client.ports(queue).snapshot, None
                 while cursor != "0":
                     page, cursor = client.call(partial(snapshot.listed, cursor or "0"))
                     columns = [

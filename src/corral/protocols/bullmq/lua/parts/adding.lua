@@ -54,24 +54,26 @@ local function adding(state)
     end
   end
 
+  -- The job's id, and whether it was there already; or the code that says why it was not added.
   local function add(envelope, data)
     local id, parent = envelope[1], envelope[9]
     local given = id ~= ""
-    if parent and call("EXISTS", parent[1]) == 0 then return -5 end
+    if parent and call("EXISTS", parent[1]) == 0 then return -5, false end
     is_used = true
     local count = call("INCR", ID) -- a job that is refused for its parent takes no number
     if not given then id = string.format("%d", count) end
     local job = PREFIX .. id
     if given and call("EXISTS", job) == 1 then
       local bound = parent and bind(id, job, parent, envelope[4]) or id
-      if bound ~= -7 then call("XADD", EVENTS, "*", "event", "duplicated", "jobId", id) end
-      return bound
+      if bound == -7 then return bound, false end
+      call("XADD", EVENTS, "*", "event", "duplicated", "jobId", id)
+      return bound, true
     end
     local standing = envelope[8] and deduplicate(envelope[8], id)
-    if standing then return standing end
+    if standing then return standing, true end
     store(envelope, data, id, job)
     queue(envelope, id)
-    return id
+    return id, false
   end
 
   local function close()

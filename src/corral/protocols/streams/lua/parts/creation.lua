@@ -23,21 +23,26 @@ local function kept_under(key, print_key)
   return not print and id or nil, nil, not print
 end
 
--- What is to become of each row, written down nowhere yet: the ids, the rows to create and the places of the
--- replays; or the word for why nothing may be written, the row's place and the id its key stands for.
-local function plan(rows)
+-- What is to become of each row, written nowhere yet: the ids, the rows to create, nil, and the positions of those
+-- that are there already or that the ledger knows; or, third, the word for why nothing may be written, the row's
+-- position and the id its key stands for.
+local function plan(rows, ledger)
   must_hold(STREAM, "stream")
   must_hold(SHARED, "stream")
-  local ids, fresh = {}, {}
+  if ledger then must_hold(ledger, "set") end
+  local ids, fresh, existing = {}, {}, {}
   for position, row in ipairs(rows) do
     local id, key = row[1], row[6]
     local kept, print, is_to_come
-    if key ~= "" then kept, print, is_to_come = kept_under(key, row[7]) end
+    if ledger and (planned_ids[id] or call("SISMEMBER", ledger, id) == 1) then
+      kept = id
+    elseif key ~= "" then kept, print, is_to_come = kept_under(key, row[7]) end
     if kept then
       if is_to_come then return nil, nil, {"unfinished", position - 1, kept} end
       -- without a fingerprint a stranger wrote the key: its word is taken
       if print and print ~= row[8] then return nil, nil, {"conflict", position - 1, kept} end
       ids[position] = kept
+      existing[#existing + 1] = position - 1
     else
       ids[position] = id
       -- an id made for this job a moment ago is nobody else's
@@ -45,10 +50,12 @@ local function plan(rows)
         planned_ids[id] = true
         if key ~= "" then planned_keys[key] = {id, row[8]} end
         fresh[#fresh + 1] = row
+      else
+        existing[#existing + 1] = position - 1
       end
     end
   end
-  return ids, fresh
+  return ids, fresh, nil, existing
 end
 
 local function create(row)

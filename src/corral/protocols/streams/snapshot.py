@@ -1,14 +1,13 @@
-"""The streams protocol's Census: every job as it stands, and which entries of the queue still count."""
+"""The streams protocol's Snapshot: every job as it stands, and which entries of the queue still count."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import msgpack
-
-from corral.core.bulk import Leak, Location, Wanted
+from corral.core.filter import JobFilter
 from corral.core.job import Job
+from corral.core.ports import Leak, Location
 from corral.errors import RedisResponseError
-from corral.protocols.binding import Binding
+from corral.protocols.base import Binding, encode_filter
 from corral.protocols.streams import codec
 from corral.protocols.streams.broker import SCRIPTS
 from corral.protocols.streams.keys import Keys
@@ -19,7 +18,7 @@ PAGE = 1000
 PENDING, QUEUED = "pending", "queued"
 
 
-class StreamsCensus:
+class StreamsSnapshot:
     """A record tells its own state; an entry counts until it was delivered and acknowledged."""
 
     def __init__(self, binding: Binding) -> None:
@@ -31,18 +30,12 @@ class StreamsCensus:
         keys, following = await scan_page(self._store, cursor, literal(prefix) + "*", "hash")
         return [_text(key[len(prefix.encode()) :]) for key in keys], following
 
-    async def read(self, ids: Sequence[str], wanted: Wanted) -> list[Job]:
+    async def read(self, ids: Sequence[str], jobs: JobFilter) -> list[Job]:
         if not ids:
             return []
-        asked = (
-            False if wanted.states is None else [w for w, s in codec.STATES.items() if s in wanted.states],
-            False if wanted.names is None else sorted(wanted.names),
-            False if wanted.since is None else wanted.since,
-            False if wanted.until is None else wanted.until,
-        )
         keys = [_bytes(self._keys.job(job_id)) for job_id in ids]
-        rows = await self._store.run(SCRIPTS["snapshot"], keys, (msgpack.packb(asked, use_bin_type=False),))
-        return [codec.decode_job(fields) for fields in rows]
+        rows = await self._store.run(SCRIPTS["snapshot"], keys, (encode_filter(jobs, codec.STATES),))
+        return [job for job in map(codec.decode_job, rows) if jobs.has(job)]
 
     async def listed(self, cursor: str = "0") -> tuple[list[tuple[str, str]], str]:
         """What is in hand first, then what was not delivered yet."""

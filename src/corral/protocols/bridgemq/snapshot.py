@@ -1,24 +1,30 @@
-"""The BridgeMQ protocol's Census: every job of a queue as it stands; its places are shared by all queues."""
+"""The bridgemq protocol's Snapshot: every job of a queue; its lists are shared by all queues."""
 
 from collections import Counter
 from collections.abc import Sequence
 
-from corral.core.bulk import Leak, Location, Wanted
+from corral.core.filter import JobFilter
 from corral.core.job import Job
-from corral.protocols.binding import Binding
-from corral.protocols.bridgemq.broker import SCRIPTS
+from corral.core.ports import Leak, Location
+from corral.protocols.base import Binding
+from corral.protocols.bridgemq.broker import SCRIPTS, head
 from corral.protocols.bridgemq.inspector import BridgemqInspector
+from corral.protocols.bridgemq.keys import Keys
+from corral.protocols.bridgemq.options import Settings
 from corral.store.scanning import Shelf, literal, scan_all, scan_page, shelves_page
 
 RECORDS = ("data:", "status:", "result:")
 """A job has at least one of these."""
 
 
-class BridgemqCensus(BridgemqInspector):
+class BridgemqSnapshot:
     """Records are found by scanning for them, so a job that moves meanwhile is met all the same."""
 
     def __init__(self, binding: Binding) -> None:
-        super().__init__(binding)
+        self._binding = binding
+        self._store = binding.store
+        self._keys = Keys(binding.namespace, binding.queue)
+        self._inspector = BridgemqInspector(binding)
         part = self._keys.part
         self._shelves = [
             Shelf("waiting", part("jobs:waiting"), "right"),
@@ -36,9 +42,9 @@ class BridgemqCensus(BridgemqInspector):
         found = [name[len(kind) :] for name in names for kind in RECORDS if name.startswith(kind)]
         return list(dict.fromkeys(found)), following
 
-    async def read(self, ids: Sequence[str], wanted: Wanted) -> list[Job]:
-        jobs = await self._read([_bytes(job_id) for job_id in ids], self._binding.queue)
-        return [job for job in jobs if wanted.has(job)]
+    async def read(self, ids: Sequence[str], jobs: JobFilter) -> list[Job]:
+        records = await self._inspector.read_jobs([_bytes(job_id) for job_id in ids], self._binding.queue)
+        return [job for job in records if jobs.has(job)]
 
     async def listed(self, cursor: str = "0") -> tuple[list[tuple[str, str]], str]:
         found, following = await shelves_page(self._store, self._shelves, cursor)
@@ -50,7 +56,11 @@ class BridgemqCensus(BridgemqInspector):
     async def _find(self, ids: Sequence[str]) -> list[tuple[str, bool, bool, tuple[str, ...]]]:
         if not ids:
             return []
-        rows = await self._store.run(SCRIPTS["locate"], self._keys.fixed, (*self._head(), *map(_bytes, ids)))
+        rows = await self._store.run(
+            SCRIPTS["locate"],
+            self._keys.fixed,
+            (*head(self._binding, Settings.of(self._binding.profile)), *map(_bytes, ids)),
+        )
         return [
             (_text(job_id), has_record == 1, has_lock == 1, tuple(sorted(place.decode() for place in places)))
             for job_id, has_record, has_lock, *places in rows
@@ -82,9 +92,9 @@ class BridgemqCensus(BridgemqInspector):
 
     async def _differences(self) -> dict[str, tuple[int, int]]:
         """Job type -> (active as counted, as they are), where the two differ."""
-        counted = await self.concurrent()
+        counted = await self._inspector.concurrent()
         ids = list(await self._store.call("SMEMBERS", self._keys.part("jobs:active")))
-        real = Counter(job.name for job in await self._read(ids, ""))
+        real = Counter(job.name for job in await self._inspector.read_jobs(ids, ""))
         return {
             name: (counted.get(name, 0), real[name])
             for name in counted.keys() | real.keys()

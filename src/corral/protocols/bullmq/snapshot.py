@@ -1,12 +1,11 @@
-"""The BullMQ protocol's Census: every job of a queue as it stands."""
+"""The BullMQ protocol's Snapshot: every job of a queue as it stands."""
 
 from collections.abc import Sequence
 
-import msgpack
-
-from corral.core.bulk import Leak, Location, Wanted
-from corral.core.job import Job, JobState
-from corral.protocols.binding import Binding
+from corral.core.filter import JobFilter
+from corral.core.job import Job
+from corral.core.ports import Leak, Location
+from corral.protocols.base import Binding, encode_filter
 from corral.protocols.bullmq import codec
 from corral.protocols.bullmq.broker import SCRIPTS
 from corral.protocols.bullmq.keys import Keys
@@ -25,7 +24,7 @@ SHELVES = (
 )
 
 
-class BullmqCensus:
+class BullmqSnapshot:
     """Records are found by scanning for them, so a job that moves meanwhile is met all the same."""
 
     def __init__(self, binding: Binding) -> None:
@@ -41,24 +40,19 @@ class BullmqCensus:
     def _id(self, key: bytes) -> str:
         return _text(key[len(self._keys.prefix.encode()) :])
 
-    async def read(self, ids: Sequence[str], wanted: Wanted) -> list[Job]:
+    async def read(self, ids: Sequence[str], jobs: JobFilter) -> list[Job]:
         if not ids:
             return []
-        asked = (
-            False if wanted.states is None else _words(wanted.states),
-            False if wanted.names is None else sorted(wanted.names),
-            False if wanted.since is None else wanted.since,
-            False if wanted.until is None else wanted.until,
-        )
         rows = await self._store.run(
             SCRIPTS["snapshot"],
             self._keys.fixed,
-            (msgpack.packb(asked, use_bin_type=False), *map(_bytes, ids)),
+            (encode_filter(jobs, codec.STATES), *map(_bytes, ids)),
         )
-        return [
+        records = (
             codec.decode_job(_text(job_id), fields, self._queue, codec.STATES.get(state.decode()))
             for job_id, fields, state in rows
-        ]
+        )
+        return [job for job in records if jobs.has(job)]
 
     async def listed(self, cursor: str = "0") -> tuple[list[tuple[str, str]], str]:
         found, following = await shelves_page(self._store, self._shelves, cursor)
@@ -92,10 +86,6 @@ class BullmqCensus:
                 if not has_record:
                     found.append(Leak("mark", job_id, f"is marked in {name!r}, but does not exist"))
         return found
-
-
-def _words(states: frozenset[JobState]) -> list[str]:
-    return [word for word, state in codec.STATES.items() if state in states]
 
 
 def _text(raw: bytes) -> str:
