@@ -7,6 +7,7 @@ import redis
 
 from corral.store.client import Store
 from tests.support.node import Node, why_no_node
+from tests.support.proxy import Proxy
 from tests.support.servers import Server, redis_server_binary, start_valkey
 
 
@@ -74,6 +75,13 @@ def client(server: Server) -> Iterator[redis.Redis]:
     """A plain client, for looking at the keyspace."""
     with server.connect() as client:
         yield client
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    """A proxy in front of an empty server, which cuts connections as a test demands."""
+    with Proxy(server.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture

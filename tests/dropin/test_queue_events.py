@@ -1,7 +1,7 @@
 """QueueEvents: callbacks, iterators, resuming, and no event missed across a lost connection."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,13 +13,6 @@ from tests.dropin.factory import EventRecorder, Factory
 from tests.dropin.node_queue import NodeQueue
 from tests.support.polling import until
 from tests.support.proxy import Fate, Proxy, runs
-from tests.support.servers import Server
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server.port) as proxy:
-        yield proxy
 
 
 async def test_callbacks_get_nodes_events(factory: Factory, node_queue: NodeQueue) -> None:

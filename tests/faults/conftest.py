@@ -1,12 +1,11 @@
 """Each protocol on an empty server, with the means to do it harm."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.support.fault_harness import FaultHarness
 from tests.support.job_records import PROTOCOLS
-from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
 
@@ -20,9 +19,3 @@ async def harness(server: Server, protocol: str) -> AsyncIterator[FaultHarness]:
     harness = FaultHarness(server, protocol)
     yield harness
     await harness.close()
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server.port) as proxy:
-        yield proxy

@@ -16,7 +16,7 @@ from tests.support.harness import QueueHarness
 class BridgemqHarness(QueueHarness):
     """The ports of one queue, and plain reads of the namespace's keys."""
 
-    worker = "w1"
+    worker_name = "w1"
 
     def __init__(self, store: Store, client: redis.Redis, namespace: str = "bridge") -> None:
         super().__init__("bridgemq", store, namespace=namespace)

@@ -41,7 +41,7 @@ def _with_extra(kind: type[JobOptions] | type[Profile], values: dict[str, Any]) 
 class QueueHarness:
     """Brokers of as many workers as a test needs, the other ports, and a clock that a test may set."""
 
-    worker = "worker-a"
+    worker_name = "worker-a"
     """The name of the worker where a test gives none."""
     profile: dict[str, Any] = {}  # noqa: RUF012
     """What every worker's profile says unless a test says otherwise."""
@@ -81,7 +81,7 @@ class QueueHarness:
 
     def binding(self, worker: str | None = None, **profile: Any) -> Binding:
         options = _with_extra(
-            Profile, {"name": self.worker if worker is None else worker, **self.profile, **profile}
+            Profile, {"name": self.worker_name if worker is None else worker, **self.profile, **profile}
         )
         return Binding(self.store, self.queue, self.namespace, self.clock, Profile(**options))
 

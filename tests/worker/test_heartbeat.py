@@ -3,7 +3,6 @@
 import asyncio
 import time
 
-import pytest
 from structlog.testing import capture_logs
 
 from corral.core.job import JobState
@@ -11,7 +10,7 @@ from corral.core.ports import Profile
 from corral.errors import JobCancelled
 from corral.protocols.bullmq.broker import SCRIPTS
 from corral.worker import WorkerEventKind
-from tests.support.polling import becomes_true
+from tests.support.polling import becomes_true, block, eventually, outlast, until
 from tests.support.proxy import Proxy, runs_script
 from tests.support.worker_harness import AT_ONCE, WorkerHarness
 
@@ -21,20 +20,13 @@ SHORT = Profile(name="w", lock_ms=1000, recover_ms=300)
 """A lock of a second, and a sweep for abandoned jobs three times in it."""
 
 
-@pytest.fixture
-async def harness(url):
-    harness = WorkerHarness(url)
-    yield harness
-    await harness.close()
-
-
 async def test_a_handler_that_blocks_the_loop_past_its_lock_keeps_it_and_runs_once(harness):
     runs = []
 
     @harness.handle("block")
-    async def block(job):
+    async def handle(job):
         runs.append(job.id)
-        time.sleep(3)
+        block(3)
         return "done"
 
     @harness.handle("other")
@@ -58,16 +50,16 @@ async def recover_for(harness, seconds):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             await connections.broker.recover()
-            await asyncio.sleep(0.3)
+            await outlast(0.3)
 
 
 async def test_two_jobs_that_block_for_four_locks_each_complete_once(harness):
     runs = []
 
     @harness.handle("block")
-    async def block(job):
+    async def handle(job):
         runs.append(job.id)
-        time.sleep(2)
+        block(2)
 
     ids = await harness.submit("block", 1, 2, options=AT_ONCE)
     profile = Profile(name="w", lock_ms=500, recover_ms=200)
@@ -91,7 +83,7 @@ async def test_a_renewal_that_fails_is_logged_and_counted_and_the_job_goes_on(se
         with capture_logs() as logs:
             async with harness.worker(profile=Profile(name="w", lock_ms=2000)):
                 [job_id] = await harness.submit("work", {})
-                assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
+                assert await becomes_true(lambda: harness.reported(WorkerEventKind.ACTIVE))
                 proxy.go_away()
                 assert await becomes_true(lambda: harness.metric("bullmq_heartbeat_failure_total") >= 1)
                 proxy.come_back()
@@ -125,15 +117,15 @@ async def test_a_lost_lock_is_told_to_the_handler_and_the_late_outcome_is_refuse
                 client.set(f"bull:work:{job_id}:lock", "someone-else")
             assert await becomes_true(lambda: views[0].lost)
             release.set()
-            assert await becomes_true(lambda: harness.told(WorkerEventKind.LOST))
-    [event] = harness.told(WorkerEventKind.LOST)
+            assert await becomes_true(lambda: harness.reported(WorkerEventKind.LOST))
+    [event] = harness.reported(WorkerEventKind.LOST)
     assert event.claim.job.id == job_id
     assert type(event.error).__name__ == "LockStolen"
     assert harness.metric("bullmq_lost_work_total") == 1
     assert harness.metric("bullmq_lock_lost_total") == 1
     assert harness.metric("corral_jobs_total", outcome="completed") == 0
     assert any(log["event"].startswith("lost work") and log["job"] == job_id for log in logs)
-    assert (await harness.job(job_id)).state is JobState.ACTIVE
+    assert (await harness.read(job_id)).state is JobState.ACTIVE
 
 
 async def test_after_a_gap_longer_than_the_lock_a_claim_is_renewed_before_it_is_settled(server):
@@ -150,13 +142,13 @@ async def test_after_a_gap_longer_than_the_lock_a_claim_is_renewed_before_it_is_
             [job_id] = await harness.submit("work", {})
             await begun.wait()
             before = len(proxy.commands)
-            harness.offset_ms += 31_000  # the machine slept: only the wall clock saw it
+            harness.clock.offset_ms += 31_000  # the machine slept: only the wall clock saw it
             release.set()
             [job] = await harness.ended(job_id)
         assert job.state is JobState.COMPLETED
         sent = [c for c in proxy.commands[before:] if EXTEND(c) or TURN(c)]
         assert EXTEND(sent[0])
-        assert harness.told(WorkerEventKind.LOST) == []
+        assert harness.reported(WorkerEventKind.LOST) == []
         await harness.close()
 
 
@@ -175,9 +167,9 @@ async def test_a_lock_that_went_in_the_gap_is_lost_work_and_its_outcome_is_not_s
             await begun.wait()
             with server.connect() as client:
                 client.delete(f"bull:work:{job_id}:lock")
-            harness.offset_ms += 31_000
+            harness.clock.offset_ms += 31_000
             release.set()
-            assert await becomes_true(lambda: harness.told(WorkerEventKind.LOST))
+            assert await becomes_true(lambda: harness.reported(WorkerEventKind.LOST))
         assert harness.metric("bullmq_lost_work_total") == 1
         await harness.close()
 
@@ -201,31 +193,30 @@ async def test_a_cancelled_job_is_told_and_may_end_itself(harness):
 
 
 async def test_a_cancelled_job_in_a_thread_is_told_even_while_the_loop_is_blocked(harness):
-    told = []
+    seen = []
 
     @harness.handle("work")
     def work(job):
-        told.append(job.wait_cancelled(8))
+        seen.append(job.wait_cancelled(8))
 
     @harness.handle("block")
-    async def block(job):
-        deadline = time.monotonic() + 5
-        while not job.cancelled and time.monotonic() < deadline:
-            time.sleep(0.01)
-        told.append(job.cancelled)
+    async def handle(job):
+        seen.append(eventually(lambda: job.cancelled, 5))
 
     canceller = asyncio.create_task(asyncio.to_thread(asyncio.run, cancel_when_active(harness.worker_url, 2)))
     ids = await harness.submit("work", 1) + await harness.submit("block", 2)
     async with harness.worker(profile=Profile(name="w", lock_ms=1000)):
         await harness.ended(*ids)
     await canceller
-    assert told == [True, True]
+    assert seen == [True, True]
 
 
 async def cancel_when_active(url, count):
     """Cancel from another loop: the worker's own is blocked."""
-    harness = WorkerHarness(url)
-    while len(active := await harness.inspector.jobs(JobState.ACTIVE)) < count:
-        await asyncio.sleep(0.01)
-    await harness.operator.cancel([job.id for job in active])
-    await harness.close()
+    async with WorkerHarness(url) as harness:
+
+        async def active() -> list[str]:
+            ids = [job.id for job in await harness.inspector.jobs(JobState.ACTIVE)]
+            return ids if len(ids) >= count else []
+
+        await harness.operator.cancel(await until(active))

@@ -9,10 +9,11 @@ from corral.core.job import JobState
 from corral.core.ports import Profile
 from corral.errors import RedisConnectionError, RedisReadOnlyError, RedisResponseError, Transient
 from corral.protocols.bullmq.broker import SCRIPTS
+from corral.protocols.bullmq.keys import FIXED
 from corral.store.client import Reconnect
 from corral.worker import WorkerEventKind
 from tests.support.polling import becomes_true
-from tests.support.proxy import Fate, Proxy, runs, runs_script
+from tests.support.proxy import Fate, runs, runs_script
 from tests.support.servers import free_port, start_valkey
 from tests.support.worker_harness import AT_ONCE, WorkerHarness
 
@@ -21,28 +22,19 @@ ADOPT = runs_script(SCRIPTS["adopt"].sha)
 
 
 @pytest.fixture
-def proxy(server):
-    with Proxy(server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 async def harness(server, proxy):
-    harness = WorkerHarness(server.url, proxy.url)
-    yield harness
-    await harness.close()
+    async with WorkerHarness(server.url, proxy.url) as harness:
+        yield harness
 
 
 def settles(command):
     """A turn that carries settlements: it declares their locks beside the fixed keys."""
-    return TURN(command) and int(command[2]) > len(SCRIPT_KEYS)
+    return TURN(command) and int(command[2]) > len(FIXED)
 
 
 def claims(command):
-    return TURN(command) and int(command[2]) == len(SCRIPT_KEYS)
+    return TURN(command) and int(command[2]) == len(FIXED)
 
-
-SCRIPT_KEYS = WorkerHarness("redis://127.0.0.1:1").broker._keys.fixed
 
 CUTS = [Fate.CUT_BEFORE, Fate.CUT_INSIDE, Fate.SWALLOW, Fate.CUT_REPLY]
 
@@ -59,11 +51,11 @@ async def test_a_settlement_whose_answer_is_lost_is_applied_once(harness, proxy,
     rule = proxy.rule(settles, fate)
     async with harness.worker():
         [job] = await harness.ended(*await harness.submit("work", {}, options=AT_ONCE))
-        assert await becomes_true(lambda: harness.told(WorkerEventKind.SETTLED))
+        assert await becomes_true(lambda: harness.reported(WorkerEventKind.SETTLED))
     assert rule.met == 1
     assert (job.state, job.result, job.attempts_made) == (JobState.COMPLETED, "done", 1)
     assert runs_of_job == [1]
-    assert harness.told(WorkerEventKind.LOST) == harness.told(WorkerEventKind.UNKNOWN) == []
+    assert harness.reported(WorkerEventKind.LOST) == harness.reported(WorkerEventKind.UNKNOWN) == []
     assert harness.metric("corral_jobs_total", outcome="completed") == 1
 
 
@@ -83,7 +75,7 @@ async def test_a_retry_whose_answer_is_lost_spends_one_attempt(harness, proxy, f
     assert rule.met == 1
     assert attempts == [1, 2, 3]
     assert (job.state, job.attempts_made) == (JobState.COMPLETED, 3)
-    assert harness.told(WorkerEventKind.LOST) == harness.told(WorkerEventKind.UNKNOWN) == []
+    assert harness.reported(WorkerEventKind.LOST) == harness.reported(WorkerEventKind.UNKNOWN) == []
 
 
 @pytest.mark.parametrize("fate", CUTS)
@@ -118,7 +110,7 @@ async def test_a_trip_that_settles_and_claims_and_is_lost_does_both_once(harness
         await harness.ended(*ids)
     assert rule.met == 2
     assert sorted(ran) == list(range(6))
-    assert harness.told(WorkerEventKind.LOST) == harness.told(WorkerEventKind.UNKNOWN) == []
+    assert harness.reported(WorkerEventKind.LOST) == harness.reported(WorkerEventKind.UNKNOWN) == []
 
 
 async def test_two_trips_that_are_lost_together_do_both_once(harness, proxy):
@@ -143,9 +135,9 @@ async def test_two_trips_that_are_lost_together_do_both_once(harness, proxy):
         proxy.cut()
         [job] = await harness.ended(second)
         assert (job.state, job.attempts_made, job.starts) == (JobState.COMPLETED, 1, 1)
-        assert await becomes_true(lambda: len(harness.told(WorkerEventKind.SETTLED)) == 2)
+        assert await becomes_true(lambda: len(harness.reported(WorkerEventKind.SETTLED)) == 2)
     assert ran == ["first", "second"]
-    assert harness.told(WorkerEventKind.LOST) == harness.told(WorkerEventKind.UNKNOWN) == []
+    assert harness.reported(WorkerEventKind.LOST) == harness.reported(WorkerEventKind.UNKNOWN) == []
     assert proxy.count(ADOPT) == 1
 
 
@@ -162,19 +154,19 @@ async def test_a_settlement_answered_only_after_its_lock_could_have_gone_is_repo
 
             async def go_to_sleep():
                 await becomes_true(lambda: rule.met)
-                harness.offset_ms += 40_000
+                harness.clock.offset_ms += 40_000
 
             sleeping = asyncio.create_task(go_to_sleep())
             [job_id] = await harness.submit("work", {})
             await sleeping
             assert await becomes_true(
-                lambda: harness.told(WorkerEventKind.UNKNOWN) or harness.told(WorkerEventKind.SETTLED)
+                lambda: harness.reported(WorkerEventKind.UNKNOWN) or harness.reported(WorkerEventKind.SETTLED)
             )
     # the first trip was applied, but 40 s later nobody can tell it from another worker's settlement
-    assert len(harness.told(WorkerEventKind.UNKNOWN)) == 1
+    assert len(harness.reported(WorkerEventKind.UNKNOWN)) == 1
     assert harness.metric("corral_settle_unknown_total") == 1
     assert any(log["event"].startswith("unknown") and log["job"] == job_id for log in logs)
-    assert (await harness.job(job_id)).state is JobState.COMPLETED
+    assert (await harness.read(job_id)).state is JobState.COMPLETED
 
 
 async def test_while_the_server_is_away_running_jobs_go_on_and_settle_after_its_return(harness, proxy):
@@ -193,7 +185,7 @@ async def test_while_the_server_is_away_running_jobs_go_on_and_settle_after_its_
         proxy.go_away()
         assert await becomes_true(lambda: proxy.count(runs("BZPOPMIN")) >= 1)
         release.set()
-        assert await becomes_true(lambda: harness.told(WorkerEventKind.UNAVAILABLE))
+        assert await becomes_true(lambda: harness.reported(WorkerEventKind.UNAVAILABLE))
         [second] = await harness.submit("work", 2)
         assert await becomes_true(lambda: harness.metric("bullmq_redis_reconnect_attempts_total") >= 2)
         assert ran == [1]
@@ -203,7 +195,7 @@ async def test_while_the_server_is_away_running_jobs_go_on_and_settle_after_its_
         assert await becomes_true(lambda: harness.metric("bullmq_redis_connection_status") == 1)
     assert [job.result for job in jobs] == [1, 2]
     assert [job.attempts_made for job in jobs] == [1, 1]
-    assert harness.told(WorkerEventKind.AVAILABLE)
+    assert harness.reported(WorkerEventKind.AVAILABLE)
 
 
 async def test_a_worker_with_limited_tries_ends_with_the_error(harness, proxy):
@@ -232,12 +224,12 @@ async def test_a_server_that_has_become_a_replica_is_waited_for():
             with server.connect() as client:
                 client.replicaof("127.0.0.1", free_port())
                 release.set()
-                assert await becomes_true(lambda: harness.told(WorkerEventKind.UNAVAILABLE))
-                assert isinstance(harness.told(WorkerEventKind.UNAVAILABLE)[0].error, RedisReadOnlyError)
+                assert await becomes_true(lambda: harness.reported(WorkerEventKind.UNAVAILABLE))
+                assert isinstance(harness.reported(WorkerEventKind.UNAVAILABLE)[0].error, RedisReadOnlyError)
                 client.replicaof("NO", "ONE")
             [job] = await harness.ended(job_id)
         assert (job.state, job.attempts_made) == (JobState.COMPLETED, 1)
-        assert harness.told(WorkerEventKind.LOST) == []
+        assert harness.reported(WorkerEventKind.LOST) == []
     finally:
         await harness.close()
         server.stop()
@@ -259,8 +251,8 @@ async def test_a_server_that_refuses_for_good_is_asked_again_slowly_and_said_to_
             assert await becomes_true(lambda: proxy.count(runs("BZPOPMIN")))
             with server.connect() as client:
                 client.set("bull:work:wait", "not a list")
-            assert await becomes_true(lambda: harness.told(WorkerEventKind.UNAVAILABLE))
-            assert isinstance(harness.told(WorkerEventKind.UNAVAILABLE)[0].error, RedisResponseError)
+            assert await becomes_true(lambda: harness.reported(WorkerEventKind.UNAVAILABLE))
+            assert isinstance(harness.reported(WorkerEventKind.UNAVAILABLE)[0].error, RedisResponseError)
             with server.connect() as client:
                 client.delete("bull:work:wait")
             await harness.ended(*await harness.submit("work", {}))
@@ -279,4 +271,4 @@ async def test_forgotten_scripts_are_taught_again(harness, server):
                 client.script_flush()
             [job] = await harness.ended(*await harness.submit("work", number))
             assert job.result == number
-    assert harness.told(WorkerEventKind.UNAVAILABLE) == []
+    assert harness.reported(WorkerEventKind.UNAVAILABLE) == []

@@ -15,16 +15,9 @@ from corral.errors import InvalidOptions
 from corral.worker import HandlerRegistry, WorkerEventKind
 from tests.support import process_handlers as handlers
 from tests.support.polling import becomes_true, eventually
-from tests.support.worker_harness import AT_ONCE, ONCE, WorkerHarness
+from tests.support.worker_harness import AT_ONCE, ONCE
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-async def harness(url):
-    harness = WorkerHarness(url)
-    yield harness
-    await harness.close()
 
 
 def is_running(pid):
@@ -135,7 +128,7 @@ async def test_a_process_handler_is_told_that_its_job_is_cancelled(harness, fn):
     harness.handlers.add("work", fn, process=True)
     async with harness.worker(profile=Profile(name="w", lock_ms=1000)):
         [job_id] = await harness.submit("work", {})
-        assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
+        assert await becomes_true(lambda: harness.reported(WorkerEventKind.ACTIVE))
         await harness.operator.cancel([job_id])
         [job] = await harness.ended(job_id, seconds=20)
     assert (job.state, job.reason) == (JobState.DEAD, "cancelled")
@@ -148,7 +141,7 @@ async def test_a_stopped_worker_kills_its_processes_and_gives_their_jobs_back(ha
         [job_id] = await harness.submit("work", str(noted))
         assert await becomes_true(lambda: noted.exists() and noted.read_text(), 20)
         await worker.stop(grace=0.1)
-    job = await harness.job(job_id)
+    job = await harness.read(job_id)
     assert (job.state, job.attempts_made) == (JobState.WAITING, 0)
     assert eventually(lambda: not is_running(int(noted.read_text())))
 

@@ -1,4 +1,4 @@
-"""A worker ends without losing anything: gracefully on the first word, at once on the second."""
+"""A worker ends without losing anything: gracefully on `stop`, at once on `kill`."""
 
 import asyncio
 import threading
@@ -9,16 +9,9 @@ import pytest
 from corral.core.job import JobState
 from corral.core.ports import Profile
 from corral.worker import WorkerEventKind
-from tests.support.polling import becomes_true
+from tests.support.polling import becomes_true, block, forever, outlast
 from tests.support.proxy import Proxy
 from tests.support.worker_harness import ONCE, WorkerHarness
-
-
-@pytest.fixture
-async def harness(url):
-    harness = WorkerHarness(url)
-    yield harness
-    await harness.close()
 
 
 async def test_running_jobs_end_and_the_stop_with_them_and_no_more_are_claimed(harness):
@@ -34,11 +27,11 @@ async def test_running_jobs_end_and_the_stop_with_them_and_no_more_are_claimed(h
         first, second = await harness.submit("work", 1, 2)
         await begun.wait()
         stopping = asyncio.create_task(worker.stop(grace=3600))
-        await asyncio.sleep(0.1)
+        await outlast(0.1)
         assert not stopping.done()
         release.set()
         await asyncio.wait_for(stopping, 10)
-    done, left = await harness.job(first), await harness.job(second)
+    done, left = await harness.read(first), await harness.read(second)
     assert (done.state, done.result) == (JobState.COMPLETED, "done")
     assert (left.state, left.attempts_made) == (JobState.WAITING, 0)
 
@@ -49,16 +42,16 @@ async def test_what_does_not_end_in_time_is_cancelled_and_given_back_without_an_
     @harness.handle("work")
     async def work(job):
         try:
-            await asyncio.sleep(60)
+            await forever()
         except asyncio.CancelledError:
             ends.append(job.cancelled)
             raise
 
     async with harness.worker() as worker:
         [job_id] = await harness.submit("work", {})
-        assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
+        assert await becomes_true(lambda: harness.reported(WorkerEventKind.ACTIVE))
         await worker.stop(grace=0.1)
-    job = await harness.job(job_id)
+    job = await harness.read(job_id)
     assert (job.state, job.attempts_made) == (JobState.WAITING, 0)
     assert ends == [True]
     assert harness.metric("corral_jobs_total", outcome="released") == 1
@@ -73,14 +66,14 @@ async def test_what_was_claimed_and_has_not_started_is_given_back(harness):
         if len(started) == 1:
             # while this blocks the loop the others wait for it, claimed
             stopping.append(asyncio.create_task(worker.stop(grace=5)))
-            time.sleep(0.05)
+            block(0.05)
 
     stopping = []
     ids = await harness.submit("work", *range(5))
     async with harness.worker(concurrency=5) as worker:
         assert await becomes_true(lambda: stopping)
         await stopping[0]
-    jobs = [await harness.job(job_id) for job_id in ids]
+    jobs = [await harness.read(job_id) for job_id in ids]
     given_back = [job for job in jobs if job.id not in started]
     assert given_back
     assert {(job.state, job.attempts_made) for job in given_back} == {(JobState.WAITING, 0)}
@@ -94,7 +87,7 @@ async def test_given_back_jobs_keep_their_place_at_the_head_of_the_queue(harness
     async def work(job):
         order.append(job.data)
         if len(order) <= 1:
-            await asyncio.sleep(60)
+            await forever()
 
     ids = await harness.submit("work", 1, 2, 3)
     async with harness.worker(concurrency=1) as worker:
@@ -105,21 +98,21 @@ async def test_given_back_jobs_keep_their_place_at_the_head_of_the_queue(harness
     assert order == [1, 1, 2, 3]
 
 
-async def test_a_second_word_ends_the_grace(harness):
+async def test_a_kill_ends_the_grace(harness):
     @harness.handle("work")
     async def work(job):
-        await asyncio.sleep(60)
+        await forever()
 
     async with harness.worker() as worker:
         [job_id] = await harness.submit("work", {})
-        assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
+        assert await becomes_true(lambda: harness.reported(WorkerEventKind.ACTIVE))
         stopping = asyncio.create_task(worker.stop(grace=60))
-        await asyncio.sleep(0.1)
+        await outlast(0.1)
         began = time.monotonic()
         worker.kill()
         await stopping
     assert time.monotonic() - began < 3
-    assert (await harness.job(job_id)).state is JobState.WAITING
+    assert (await harness.read(job_id)).state is JobState.WAITING
 
 
 async def test_a_handler_that_will_not_be_cancelled_is_given_back_all_the_same(harness):
@@ -135,43 +128,43 @@ async def test_a_handler_that_will_not_be_cancelled_is_given_back_all_the_same(h
 
     async with harness.worker() as worker:
         [job_id] = await harness.submit("stubborn", {})
-        assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
+        assert await becomes_true(lambda: harness.reported(WorkerEventKind.ACTIVE))
         await worker.stop(grace=0)
         release.set()
-    assert (await harness.job(job_id)).state is JobState.WAITING
+    assert (await harness.read(job_id)).state is JobState.WAITING
     assert harness.metric("corral_jobs_total", outcome="completed") == 0
 
 
 async def test_a_thread_that_runs_on_is_told_and_its_job_given_back(harness):
-    release, told = threading.Event(), []
+    release, cancelled = threading.Event(), []
 
     @harness.handle("work")
     def work(job):
-        told.append(job.wait_cancelled(10))
+        cancelled.append(job.wait_cancelled(10))
         release.wait(10)
 
     async with harness.worker() as worker:
         [job_id] = await harness.submit("work", {})
-        assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
+        assert await becomes_true(lambda: harness.reported(WorkerEventKind.ACTIVE))
         await worker.stop(grace=0)
-    assert (await harness.job(job_id)).state is JobState.WAITING
+    assert (await harness.read(job_id)).state is JobState.WAITING
     release.set()
-    assert told == [True]
+    assert cancelled == [True]
 
 
 async def test_a_cancelled_run_gives_its_jobs_back(harness):
     @harness.handle("work")
     async def work(job):
-        await asyncio.sleep(60)
+        await forever()
 
     worker = harness.new_worker()
     running = asyncio.create_task(worker.run())
     [job_id] = await harness.submit("work", {})
-    assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
+    assert await becomes_true(lambda: harness.reported(WorkerEventKind.ACTIVE))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert (await harness.job(job_id)).state is JobState.WAITING
+    assert (await harness.read(job_id)).state is JobState.WAITING
 
 
 async def test_stopping_while_the_server_is_away_ends_in_seconds_and_says_what_is_left(server):
@@ -180,19 +173,19 @@ async def test_stopping_while_the_server_is_away_ends_in_seconds_and_says_what_i
 
         @harness.handle("work")
         async def work(job):
-            await asyncio.sleep(60)
+            await forever()
 
         worker = harness.new_worker()
         await worker.start()
         [job_id] = await harness.submit("work", {})
-        assert await becomes_true(lambda: harness.told(WorkerEventKind.ACTIVE))
+        assert await becomes_true(lambda: harness.reported(WorkerEventKind.ACTIVE))
         proxy.go_away()
         began = time.monotonic()
         await worker.stop(grace=0)
         assert time.monotonic() - began < 8
-        assert [event.claim.job.id for event in harness.told(WorkerEventKind.UNKNOWN)] == [job_id]
+        assert [event.claim.job.id for event in harness.reported(WorkerEventKind.UNKNOWN)] == [job_id]
         # its lock is still there, and will run out
-        assert (await harness.job(job_id)).state is JobState.ACTIVE
+        assert (await harness.read(job_id)).state is JobState.ACTIVE
         await harness.close()
 
 
@@ -221,6 +214,7 @@ async def test_stopping_a_worker_that_never_started_is_nothing(harness):
     worker = harness.new_worker()
     worker.kill()
     await worker.stop()
+    assert harness.worker_events == []
 
 
 async def test_threads_and_connections_are_gone_after_a_stop(harness, server):

@@ -18,19 +18,12 @@ from corral.errors import (
 )
 from corral.protocols.bullmq.broker import SCRIPTS
 from corral.worker import WorkerEventKind
-from tests.support.polling import becomes_true
+from tests.support.polling import becomes_true, block, outlast
 from tests.support.proxy import Fate, Proxy, runs, runs_script
 from tests.support.servers import free_port
 from tests.support.worker_harness import AT_ONCE, WorkerHarness
 
 TURN = runs_script(SCRIPTS["turn"].sha)
-
-
-@pytest.fixture
-async def harness(url):
-    harness = WorkerHarness(url)
-    yield harness
-    await harness.close()
 
 
 async def test_a_job_is_run_and_its_result_written_down(harness):
@@ -87,7 +80,7 @@ async def test_no_more_jobs_run_at_once_than_the_concurrency_allows(harness, kin
         @harness.handle("step")
         def step(job):
             enter()
-            time.sleep(0.01)
+            block(0.01)
             leave()
 
     ids = await harness.submit("step", *range(60))
@@ -112,9 +105,9 @@ async def test_the_first_job_to_end_is_settled_before_its_neighbour_blocks_the_l
     settled_when_begun = []
 
     @harness.handle("block")
-    async def block(job):
+    async def handle(job):
         settled_when_begun.append(client.zcard("bull:work:completed"))
-        time.sleep(0.05)
+        block(0.05)
 
     ids = await harness.submit("block", 1, 2, 3)
     async with harness.worker(concurrency=3):
@@ -164,9 +157,9 @@ async def test_an_idle_worker_waits_without_polling_and_starts_a_new_job_in_two_
 
         async with harness.worker():
             assert await becomes_true(lambda: proxy.count(runs("BZPOPMIN")))
-            await asyncio.sleep(0.3)
+            await outlast(0.3)
             turns, waits = proxy.count(TURN), proxy.count(runs("BZPOPMIN"))
-            await asyncio.sleep(0.7)
+            await outlast(0.7)
             assert (proxy.count(TURN), proxy.count(runs("BZPOPMIN"))) == (turns, waits)
             began = time.perf_counter()
             await harness.submit("noop", {})
@@ -383,7 +376,7 @@ async def test_a_paused_queue_is_left_alone_until_it_resumes(harness):
     await harness.operator.pause()
     async with harness.worker():
         ids = await harness.submit("work", {})
-        await asyncio.sleep(0.3)
+        await outlast(0.3)
         assert not ran.is_set()
         await harness.operator.resume()
         await harness.ended(*ids)
@@ -418,11 +411,13 @@ async def test_a_listener_hears_of_every_job(harness):
     ids = await harness.submit("work", 1, 2)
     async with harness.worker():
         await harness.ended(*ids)
-        assert await becomes_true(lambda: len(harness.told(WorkerEventKind.SETTLED)) == 2)
-    assert {event.claim.job.id for event in harness.told(WorkerEventKind.ACTIVE)} == set(ids)
-    assert {type(event.outcome).__name__ for event in harness.told(WorkerEventKind.SETTLED)} == {"Completed"}
-    assert harness.told(WorkerEventKind.LOST) == []
-    assert len(harness.told(WorkerEventKind.DRAINED)) == 1
+        assert await becomes_true(lambda: len(harness.reported(WorkerEventKind.SETTLED)) == 2)
+    assert {event.claim.job.id for event in harness.reported(WorkerEventKind.ACTIVE)} == set(ids)
+    assert {type(event.outcome).__name__ for event in harness.reported(WorkerEventKind.SETTLED)} == {
+        "Completed"
+    }
+    assert harness.reported(WorkerEventKind.LOST) == []
+    assert len(harness.reported(WorkerEventKind.DRAINED)) == 1
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 100_001])

@@ -11,7 +11,7 @@ from tests.support.harness import Clock, QueueHarness
 
 
 class StreamsHarness(QueueHarness):
-    worker = "w1"
+    worker_name = "w1"
 
 
 @pytest.fixture
