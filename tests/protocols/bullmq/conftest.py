@@ -17,15 +17,15 @@ from tests.support.servers import Server
 async def paired_queue(
     node: Node, server: Server, store: Store
 ) -> AsyncIterator[Callable[..., Awaitable[PairedQueue]]]:
-    """Make the two sides of one queue; the given habits are those of a Node Worker."""
-    made: list[PairedQueue] = []
+    """Make the two sides of one queue; `options` are those of a Node Worker."""
+    opened: list[PairedQueue] = []
 
-    async def make(**habits: Any) -> PairedQueue:
-        made.append(await PairedQueue(node, server, store, **habits).open())
-        return made[-1]
+    async def make(**options: Any) -> PairedQueue:
+        opened.append(await PairedQueue(node, server, store, **options).open())
+        return opened[-1]
 
     yield make
-    for each in made:
+    for each in opened:
         await each.close()
 
 
@@ -33,21 +33,21 @@ async def paired_queue(
 async def paired_queues(
     node: Node, server: Server, store: Store
 ) -> AsyncIterator[Callable[..., Awaitable[PairedQueues]]]:
-    """Make the two sides of several queues; the given habits are those of all their Node Workers."""
-    made: list[PairedQueues] = []
+    """Make the two sides of several queues; `options` are those of all their Node Workers."""
+    opened: list[PairedQueues] = []
 
-    async def make(*queues: str, **habits: Any) -> PairedQueues:
-        made.append(await PairedQueues(node, server, store, *queues, **habits).open())
-        return made[-1]
+    async def make(*queues: str, **options: Any) -> PairedQueues:
+        opened.append(await PairedQueues(node, server, store, *queues, **options).open())
+        return opened[-1]
 
     yield make
-    for each in made:
+    for each in opened:
         await each.close()
 
 
 @pytest.fixture
 async def shared(node: Node, server: Server) -> AsyncIterator[SharedQueue]:
     """One queue with a Corral app and a Node Queue on it."""
-    place = await SharedQueue(node, server).open()
-    yield place
-    await place.close()
+    queue = await SharedQueue(node, server).open()
+    yield queue
+    await queue.close()

@@ -1,4 +1,4 @@
-"""What a Node program would write, in our own words."""
+"""Corral's options and profiles for what a Node program would write."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,18 +7,18 @@ from corral.core.job import Backoff, JobOptions, Keep
 from corral.core.ports import Limit, Profile
 
 
-def profile_of(habits: Mapping[str, Any]) -> Profile:
+def profile_of(options: Mapping[str, Any]) -> Profile:
     """Our worker's profile for a Node Worker's options."""
-    limiter = habits.get("limiter")
+    limiter = options.get("limiter")
     return Profile(
-        name=habits.get("name", "anna"),
-        lock_ms=habits.get("lockDuration", 30_000),
-        max_stalls=habits.get("maxStalledCount", 1),
-        recover_ms=habits.get("stalledInterval", 30_000),
+        name=options.get("name", "anna"),
+        lock_ms=options.get("lockDuration", 30_000),
+        max_stalls=options.get("maxStalledCount", 1),
+        recover_ms=options.get("stalledInterval", 30_000),
         limit=limiter and Limit(limiter["max"], limiter["duration"]),
-        keep_completed=keep_of(habits.get("removeOnComplete")),
-        keep_dead=keep_of(habits.get("removeOnFail")),
-        metrics_points=habits.get("metrics", {}).get("maxDataPoints"),
+        keep_completed=keep_of(options.get("removeOnComplete")),
+        keep_dead=keep_of(options.get("removeOnFail")),
+        metrics_points=options.get("metrics", {}).get("maxDataPoints"),
     )
 
 
@@ -47,7 +47,7 @@ def backoff_of(wire: Any) -> Backoff | None:
 
 
 def has_own_spelling(wire: Any) -> bool:
-    """Does our model say this policy as the producer wrote it? 0 and {count} pass as they stand instead."""
+    """Whether our model can express this policy; 0 and {count} are passed on unchanged instead."""
     if isinstance(wire, dict):
         return "age" in wire
     return wire is not None and (isinstance(wire, bool) or wire > 0)

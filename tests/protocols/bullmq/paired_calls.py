@@ -1,4 +1,4 @@
-"""Calls that are made by hand, on Node's side and on ours."""
+"""Operations on a queue or a job, on Node's side and on ours."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -13,7 +13,7 @@ EVERYWHERE: list[dict[str, Any]] = [
 
 
 async def fill(queue: PairedQueue) -> None:
-    """Jobs in every state, some with logs, some that stand for others."""
+    """Add jobs in every state, some with logs, some deduplicated."""
     for n, opts in enumerate(EVERYWHERE):
         await queue.add("send", {"n": n}, deduplication={"id": f"d{n}"}, **opts)
     await queue.claim(4)
@@ -25,7 +25,7 @@ async def fill(queue: PairedQueue) -> None:
 
 
 async def on_queue(queue: PairedQueue, method: str, args: list[Any], ours: Awaitable[Any]) -> Any:
-    """A method of Node's Queue, and ours; both refuse or both give, and the states are compared. Ours."""
+    """Call a method of Node's Queue and ours; both fail or both succeed, and the states are compared."""
     theirs: Any
     try:
         theirs = await queue.node_queue(method, *args)
@@ -36,7 +36,7 @@ async def on_queue(queue: PairedQueue, method: str, args: list[Any], ours: Await
     except CorralError as error:
         own = error
     assert isinstance(own, Exception) == isinstance(theirs, Exception), (theirs, own)
-    await queue._same(f"{method} {args}")
+    await queue._check_same(f"{method} {args}")
     return own, theirs
 
 
@@ -51,5 +51,5 @@ async def on_job(queue: PairedQueue, job_id: str, method: str, args: list[Any], 
     except CorralError as error:
         own = error
     assert isinstance(own, Exception) == isinstance(theirs, Exception), (theirs, own)
-    await queue._same(f"{method} {job_id} {args}")
+    await queue._check_same(f"{method} {job_id} {args}")
     return own

@@ -56,11 +56,11 @@ class PairedFlowQueue(PairedQueue):
     """One of several queues."""
 
     def __init__(self, paired_queues: "PairedQueues", node: Node, server: Server, store: Store, queue: str,
-                 **habits: Any) -> None:  # fmt: skip
+                 **options: Any) -> None:  # fmt: skip
         self.paired_queues = paired_queues
         self._seen_tokens: dict[str, str] = {}
         self._seen_claims: dict[str, Claim] = {}
-        super().__init__(_Named(node, queue), server, store, queue, **habits)  # type: ignore[arg-type]
+        super().__init__(_Named(node, queue), server, store, queue, **options)  # type: ignore[arg-type]
 
     @property
     def now(self) -> int:
@@ -90,10 +90,10 @@ class PairedFlowQueue(PairedQueue):
         return [f"{self.queue}: {each}" for each in found]
 
     async def same(self, what: str) -> None:
-        await self._same(what)
+        await self._check_same(what)
 
     def hold_again(self, job_id: str) -> None:
-        """What was refused is still in our hands."""
+        """Keep the claims that were refused."""
         self._tokens[job_id], self._claims[job_id] = self._seen_tokens[job_id], self._seen_claims[job_id]
 
     def hold_again_if_locked(self, job_id: str) -> None:
@@ -121,7 +121,7 @@ class PairedFlowQueue(PairedQueue):
         assert ours is theirs or ours == theirs
         if ours is True:
             del self._tokens[job_id], self._claims[job_id]
-        await self._same(f"{job_id} waits for children {child}")
+        await self._check_same(f"{job_id} waits for children {child}")
         return ours
 
     async def operate(self, job_id: str, theirs: str, args: list[Any], ours: Awaitable[Any]) -> Any:
@@ -135,17 +135,17 @@ class PairedFlowQueue(PairedQueue):
         except CorralError as error:
             own = error
         assert isinstance(own, Exception) == isinstance(answer, Exception), (answer, own)
-        await self._same(f"{theirs} {job_id}")
+        await self._check_same(f"{theirs} {job_id}")
         return own
 
 
 class PairedQueues:
     """Queues by their names, and flows across them."""
 
-    def __init__(self, node: Node, server: Server, store: Store, *queues: str, **habits: Any) -> None:
+    def __init__(self, node: Node, server: Server, store: Store, *queues: str, **options: Any) -> None:
         self.now = BEGIN
         self._node, self._server = node, server
-        self._queues = {name: PairedFlowQueue(self, node, server, store, name, **habits) for name in queues}
+        self._queues = {name: PairedFlowQueue(self, node, server, store, name, **options) for name in queues}
         self.flows = BullmqFlows(Binding(store, "mail", "corral", lambda: self.now))
 
     async def open(self) -> "PairedQueues":
@@ -195,13 +195,13 @@ class PairedQueues:
     async def add_child(self, queue: str, parent: tuple[str, str], **opts: Any) -> str | int:
         """Add a job with a parent in (queue, id); its id, or the code of what both sides refuse."""
         opts["parent"] = {"id": parent[1], "queue": f"node:{parent[0]}"}
-        twin = self[queue]
+        pair = self[queue]
         theirs: Any
         try:
-            theirs = (await twin._node("add", queue="node-queue", name="child", data={}, opts=opts))["id"]
+            theirs = (await pair._node("add", queue="node-queue", name="child", data={}, opts=opts))["id"]
         except NodeError as error:
             theirs = error.code
-        [ours] = await twin.broker.submit([twin._job("child", {}, _ours(opts))], together=False)
+        [ours] = await pair.broker.submit([pair._job("child", {}, _ours(opts))], together=False)
         answer = ours.id if isinstance(ours, Added) else REFUSED[type(ours)]
         assert answer == theirs
         await self._settle(f"child {opts} of {parent}")

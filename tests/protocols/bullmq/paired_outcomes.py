@@ -1,4 +1,4 @@
-"""How a claimed job ends: as our outcome, and as Node's call."""
+"""The outcome of a claimed job, as our value and as Node's call."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ AS_BULLMQ = RetryPolicy(classify=None, cap=None)
 
 
 class PairedOutcome:
-    """One job's end: as our outcome, and as Node's call."""
+    """One job's outcome, as our value and as Node's call."""
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
@@ -32,7 +32,7 @@ class PairedOutcome:
 
 
 class Done(PairedOutcome):
-    """It returned a value; without one, nothing (JavaScript's undefined)."""
+    """The handler returned a value; without one, JavaScript's undefined."""
 
     def __init__(self, job_id: str, *result: Any) -> None:
         super().__init__(job_id)
@@ -50,7 +50,7 @@ class Done(PairedOutcome):
 
 
 class Failed(PairedOutcome):
-    """It raised; each side's own policy decides what follows."""
+    """The handler raised; each side's own policy decides what follows."""
 
     def __init__(self, job_id: str, reason: str = "no luck", trace: str = "Error: no luck\n    at work",
                  unrecoverable: bool = False) -> None:  # fmt: skip
@@ -71,8 +71,8 @@ class Failed(PairedOutcome):
         return following
 
 
-class PutOff(PairedOutcome):
-    """It asked to run later, spending no attempt."""
+class Postpone(PairedOutcome):
+    """The handler postponed the job; no attempt is spent."""
 
     def __init__(self, job_id: str, delay: int, now: int) -> None:
         super().__init__(job_id)
@@ -87,8 +87,8 @@ class PutOff(PairedOutcome):
         return None
 
 
-class GivenBack(PairedOutcome):
-    """It was given back to the queue, spending no attempt."""
+class Release(PairedOutcome):
+    """The job was released to the queue; no attempt is spent."""
 
     def outcome(self, job: Job) -> Outcome:
         return Released()

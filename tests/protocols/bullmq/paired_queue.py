@@ -15,7 +15,7 @@ from corral.protocols.bullmq.operator import BullmqOperator
 from corral.protocols.bullmq.reporter import BullmqReporter
 from corral.store.client import Store
 from tests.protocols.bullmq.node_options import options_of, profile_of
-from tests.protocols.bullmq.paired_outcomes import Done, Failed, GivenBack, PairedOutcome, PutOff
+from tests.protocols.bullmq.paired_outcomes import Done, Failed, PairedOutcome, Postpone, Release
 from tests.support.compare import differences
 from tests.support.jobs import submit
 from tests.support.keyspace import look
@@ -33,22 +33,22 @@ DIFFERENT = "Corral leaves another state than Node:\n  "
 class PairedQueue:
     """One queue twice: `node:<queue>:` is Node's, `corral:<queue>:` is ours.
 
-    Every verb runs on both sides at the same told time, gives what both agree on, and compares the keyspaces.
-    The habits are the options of a Node Worker; Corral's worker gets the same.
+    Every verb runs on both sides with the same clock, returns what both agree on, and compares the keyspaces.
+    `options` are those of a Node Worker; Corral's worker gets the same.
     """
 
-    def __init__(self, node: Node, server: Server, store: Store, queue: str = "mail", **habits: Any) -> None:
+    def __init__(self, node: Node, server: Server, store: Store, queue: str = "mail", **options: Any) -> None:
         self.queue = queue
         self.now = BEGIN
         self.checks = 0
         self._node, self._server = node, server
         self._client = server.connect()
-        self._habits = habits
+        self._options = options
         self._numbers = itertools.count(1)
         self._tokens: dict[str, str] = {}
         self._claims: dict[str, Claim] = {}
-        self._strangers: set[str] = set()
-        self.profile = profile_of(habits)
+        self._disowned: set[str] = set()
+        self.profile = profile_of(options)
         binding = Binding(store, queue, "corral", lambda: self.now, self.profile)
         self.broker = BullmqBroker(binding)
         self.reporter = BullmqReporter(binding)
@@ -59,7 +59,7 @@ class PairedQueue:
         where = {"name": self.queue, "url": self._server.url}
         await self._node("openQueue", handle="node-queue", prefix="node", **where, opts={})
         await self._node(
-            "openWorker", handle="node-worker", prefix="node", **where, opts={"name": "anna", **self._habits}
+            "openWorker", handle="node-worker", prefix="node", **where, opts={"name": "anna", **self._options}
         )
         await self._tell()
         return self
@@ -98,38 +98,38 @@ class PairedQueue:
         self.forget("marker")
 
     def plant(self, *command: Any) -> None:
-        """One plain command on both sides; its second word is the name of a key."""
+        """Run one plain command on both sides; its second argument is the name of a key."""
         for prefix in ("node", "corral"):
             key = f"{prefix}:{self.queue}:{command[1]}"
             self._client.execute_command(command[0], key, *command[2:])  # type: ignore[no-untyped-call]
 
     def disown(self, *ids: str) -> None:
-        """The locks of these jobs are a stranger's now: do not expect ours."""
-        self._strangers.update(ids)
+        """Expect other lock values than ours: another worker holds these jobs."""
+        self._disowned.update(ids)
 
     # -- comparing -------------------------------------------------------------------------------------------
 
     def different(self) -> list[str]:
         theirs, ours = look(self._client, f"node:{self.queue}:", f"corral:{self.queue}:")
         receipts = {job_id: str(claim.receipt) for job_id, claim in self._claims.items()}
-        for job_id in self._strangers:
+        for job_id in self._disowned:
             theirs.pop(f"{job_id}:lock", None)
             ours.pop(f"{job_id}:lock", None)
         return differences(theirs, ours, receipts=(self._tokens, receipts))
 
-    async def _same(self, what: str) -> None:
+    async def _check_same(self, what: str) -> None:
         found = self.different()
         assert not found, f"after {what}: " + DIFFERENT + "\n  ".join(found[:20])
         self.checks += 1
         await self.advance(STEP_MS)
 
     def events(self) -> list[str]:
-        """The names of all events so far, in order (the same on both sides)."""
+        """Return the names of all events so far (the same on both sides)."""
         stream = look(self._client, f"corral:{self.queue}:")[0].get("events")
         return [dict(fields)["event"].decode() for _, fields in stream.value] if stream else []
 
     def entry(self, name: str) -> Any:
-        """What lies under a name (the same on both sides); None where nothing does."""
+        """Return a key's value (the same on both sides), or None."""
         found = look(self._client, f"corral:{self.queue}:")[0].get(name)
         return found and found.value
 
@@ -143,7 +143,7 @@ class PairedQueue:
         theirs = [job["id"] for job in await self._node("addBulk", queue="node-queue", jobs=jobs)]
         ours = await submit(self.broker, [self._job(*row) for row in rows])
         assert ours == theirs
-        await self._same(f"add {rows}")
+        await self._check_same(f"add {rows}")
         return ours
 
     def _job(self, name: str, data: Any, opts: dict[str, Any]) -> Job:
@@ -169,7 +169,7 @@ class PairedQueue:
         assert ours == [job["id"] for job in theirs]
         for claim, job in zip(answer.claims, theirs, strict=True):
             assert_same_job(claim.job, job)
-        await self._same(f"turn {endings} want {want}")
+        await self._check_same(f"turn {endings} want {want}")
         return ours
 
     async def _their_turn(
@@ -205,10 +205,10 @@ class PairedQueue:
         return await self.turn([Failed(job_id, reason, **how)], want)
 
     async def postpone(self, job_id: str, delay: int) -> None:
-        await self.turn([PutOff(job_id, delay, self.now)])
+        await self.turn([Postpone(job_id, delay, self.now)])
 
     async def release(self, job_id: str) -> None:
-        await self.turn([GivenBack(job_id)])
+        await self.turn([Release(job_id)])
 
     async def extend(self, *ids: str) -> None:
         for job_id in ids:
@@ -216,7 +216,7 @@ class PairedQueue:
                              args=[self._tokens[job_id], self.profile.lock_ms])  # fmt: skip
         found = await self.broker.extend([self._claims[job_id] for job_id in ids])
         assert not found.lost
-        await self._same(f"extend {ids}")
+        await self._check_same(f"extend {ids}")
 
     async def sweep(self) -> list[str]:
         """One look for stalled jobs, the throttle of the last one having passed."""
@@ -227,29 +227,29 @@ class PairedQueue:
         for job_id in ours:
             self._tokens.pop(job_id, None)
             self._claims.pop(job_id, None)
-        await self._same("sweep")
+        await self._check_same("sweep")
         return ours
 
     def held(self) -> list[str]:
-        """The ids of all jobs in our hands, in the order they were claimed."""
+        """Return the ids of all claimed jobs, in order."""
         return list(self._claims)
 
     def claimed(self, job_id: str) -> Job:
-        """A job in our hands, as the broker gave it."""
+        """Return a claimed job."""
         return self._claims[job_id].job
 
-    # -- a handler's words -----------------------------------------------------------------------------------
+    # -- reports of a handler--------------------------------------------------------------------------------
 
     async def progress(self, job_id: str, value: Any) -> None:
         await self._node("claimed", worker="node-worker", id=job_id, method="updateProgress", args=[value])
         await self.reporter.progress(self._claims[job_id], value)
-        await self._same(f"progress {value}")
+        await self._check_same(f"progress {value}")
 
     async def log(self, job_id: str, line: str) -> int:
         theirs = await self._node("claimed", worker="node-worker", id=job_id, method="log", args=[line])
         ours = await self.reporter.log(self._claims[job_id], line)
         assert ours == theirs
-        await self._same(f"log {line}")
+        await self._check_same(f"log {line}")
         return ours
 
     # -- operating -------------------------------------------------------------------------------------------
@@ -261,33 +261,33 @@ class PairedQueue:
     async def pause(self) -> None:
         await self._node("queue", handle="node-queue", method="pause")
         await self.operator.pause()
-        await self._same("pause")
+        await self._check_same("pause")
 
     async def resume(self) -> None:
         await self._node("queue", handle="node-queue", method="resume")
         await self.operator.resume()
-        await self._same("resume")
+        await self._check_same("resume")
 
     async def set_concurrency(self, count: int | None) -> None:
         method = "removeGlobalConcurrency" if count is None else "setGlobalConcurrency"
         await self._node("queue", handle="node-queue", method=method, args=[count])
         await self.operator.set_concurrency(count)
-        await self._same(f"concurrency {count}")
+        await self._check_same(f"concurrency {count}")
 
     async def set_limit(self, limit: Limit | None) -> None:
         method = "removeGlobalRateLimit" if limit is None else "setGlobalRateLimit"
         args = [] if limit is None else [limit.count, limit.duration]
         await self._node("queue", handle="node-queue", method=method, args=args)
         await self.operator.set_limit(limit)
-        await self._same(f"limit {limit}")
+        await self._check_same(f"limit {limit}")
 
     async def hold(self, duration: int) -> None:
         await self._node("queue", handle="node-queue", method="rateLimit", args=[duration])
         await self.operator.hold(duration)
-        await self._same(f"hold {duration}")
+        await self._check_same(f"hold {duration}")
 
     async def retry(self, job_id: str) -> bool:
-        # Node wants to be told where the job is; we look
+        # Node needs the job's state; we look it up
         ended = [member for member, _ in self.entry("completed") or ()]
         state = "completed" if job_id.encode() in ended else "failed"
         return await self._one("retry", job_id, self.operator.retry, [state])
@@ -307,12 +307,12 @@ class PairedQueue:
         except NodeError:
             done = False
         assert await ours([job_id]) == ([job_id] if done else [])
-        await self._same(f"{method} {job_id}")
+        await self._check_same(f"{method} {job_id}")
         return done
 
 
 def assert_same_job(ours: Job, theirs: dict[str, Any]) -> None:
-    """A claimed job says the same in both languages."""
+    """Compare a claimed job in both languages."""
     assert ours.name == theirs["name"]
     assert _as_javascript(ours.data) == _as_javascript(theirs["data"])
     assert ours.attempts_made == theirs["attemptsMade"]
@@ -320,7 +320,7 @@ def assert_same_job(ours: Job, theirs: dict[str, Any]) -> None:
     assert ours.stalls == theirs["stalledCounter"]
     assert ours.created_at == theirs["timestamp"]
     assert ours.started_at == theirs["processedOn"]
-    # a parent is told the key of the child that failed it, and that has its side's own prefix
+    # a parent holds the key of the child that failed it, with its side's own prefix
     assert (ours.doomed or "").replace("corral:", "node:") == (theirs.get("deferredFailure") or "")
     assert ours.options.attempts == theirs["opts"]["attempts"]
 

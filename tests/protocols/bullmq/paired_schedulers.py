@@ -35,7 +35,7 @@ class PairedScheduledQueue(PairedQueue):
         return codes, found
 
     async def upsert(self, scheduler_id: str, repeat: dict[str, Any], **template: Any) -> str | None:
-        """Make a scheduler, or change it; the id of its next job, or None where both refuse or make none."""
+        """Create or change a scheduler; return the id of its next job, or None where neither has one."""
         theirs: str | None
         ours: Any
         try:
@@ -52,11 +52,11 @@ class PairedScheduledQueue(PairedQueue):
         except ValueError as error:
             ours = f"refused {CODES[str(error).split()[2]]}" if "next" in str(error) else "refused"
         assert ours == theirs
-        await self._same(f"upsert {scheduler_id} {repeat} {template}")
+        await self._check_same(f"upsert {scheduler_id} {repeat} {template}")
         return theirs
 
     def copy_from_node(self) -> None:
-        """Give our side, as it is, what only Node can write; both go on from there."""
+        """Copy to our side what only Node can write; both continue from there."""
         keys: Any = self._client.keys("node:*")
         for key in keys:
             self._client.copy(key, key.replace(b"node:", b"corral:", 1), replace=True)
@@ -65,11 +65,11 @@ class PairedScheduledQueue(PairedQueue):
         theirs = await self.node_queue("removeJobScheduler", scheduler_id)
         ours = await self.schedulers.remove(scheduler_id)
         assert ours == theirs
-        await self._same(f"remove scheduler {scheduler_id}")
+        await self._check_same(f"remove scheduler {scheduler_id}")
         return ours
 
     async def tick(self, ms: int) -> list[str]:
-        """Let time pass, and claim what has become due."""
+        """Let time pass, and claim the jobs that are due."""
         await self.advance(ms)
         claimed: list[str] = []
         # one by one, as Node does: the next job may be due by the time the one before it is claimed
@@ -79,4 +79,4 @@ class PairedScheduledQueue(PairedQueue):
 
 
 CODES = {"job": -10, "two": -11}
-"""The third word of what a busy scheduler says -> Node's code."""
+"""The third word of a busy scheduler's error -> Node's code."""

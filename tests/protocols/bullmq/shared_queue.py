@@ -1,4 +1,4 @@
-"""One queue where Node programs and Corral programs meet."""
+"""One queue that Node programs and Corral programs share."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -52,14 +52,14 @@ class SharedQueue:
 
     @asynccontextmanager
     async def node_listens(self) -> AsyncIterator[Callable[[], Awaitable[list[Any]]]]:
-        """Real QueueEvents for a while; call what is given for [name, fields] of all that was heard."""
+        """Real QueueEvents for a while; the yielded function returns [name, fields] of every event."""
         # from the beginning: nothing of what happens before the first read is missed
         await self.node("openEvents", handle="events", **self._where, opts={"lastEventId": "0-0"})
 
-        async def heard() -> list[Any]:
+        async def received() -> list[Any]:
             return [[name, fields] for name, fields, _ in await self.node("heard", handle="events")]
 
-        yield heard
+        yield received
         await self.node("close", handle="events")
 
     async def node_queue(self, method: str, *args: Any) -> Any:

@@ -141,12 +141,12 @@ async def test_removal_as_node_asked(shared: SharedQueue, opts: dict[str, Any], 
     async def send(job: Any) -> None:
         done.append(job.id)
 
-    async with shared.corral_works(), shared.node_listens() as heard:
+    async with shared.corral_works(), shared.node_listens() as received:
         for _ in range(4):
             await shared.node_adds(**opts)
 
         async def all_done() -> bool:
-            return [name for name, _ in await heard()].count("completed") == 4
+            return [name for name, _ in await received()].count("completed") == 4
 
         await until(all_done, "four jobs are completed")
     assert (await shared.node_queue("getJobCounts"))["completed"] == kept

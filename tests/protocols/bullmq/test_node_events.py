@@ -1,4 +1,4 @@
-"""Node's QueueEvents hears everything a Corral worker does, with the right fields; and Corral hears Node."""
+"""Node's QueueEvents receives every event of a Corral worker; Corral receives Node's."""
 
 from typing import Any
 
@@ -7,17 +7,17 @@ from corral.errors import Transient
 from tests.protocols.bullmq.shared_queue import SharedQueue
 from tests.support.polling import until
 
-Heard = list[Any]
+Received = list[Any]
 
 
-async def hears(shared: SharedQueue, heard: Any, last: str, times: int = 1) -> Heard:
-    """All that was heard once the last event has come."""
+async def events_until(shared: SharedQueue, received: Any, last: str, times: int = 1) -> Received:
+    """Return all events once the last has come."""
 
-    async def complete() -> Heard:
-        so_far: Heard = await heard()
+    async def complete() -> Received:
+        so_far: Received = await received()
         return so_far if sum(name == last for name, _ in so_far) >= times else []
 
-    found: Heard = await until(complete, f"Node hears {last!r} {times} times")
+    found: Received = await until(complete, f"Node receives {last!r} {times} times")
     return found
 
 
@@ -28,9 +28,9 @@ async def test_node_hears_a_corral_job_from_its_birth_to_its_end(shared: SharedQ
         await job.progress({"näher": [1]})
         return {"ok": "☃"}
 
-    async with shared.node_listens() as heard, shared.corral_works():
+    async with shared.node_listens() as received, shared.corral_works():
         await shared.queue.add("send", {"to": "ann"})
-        events = await hears(shared, heard, "drained")
+        events = await events_until(shared, received, "drained")
     assert events == [
         ["added", {"jobId": "1", "name": "send"}],
         ["waiting", {"jobId": "1"}],
@@ -47,9 +47,9 @@ async def test_node_hears_retries_and_exhaustion(shared: SharedQueue) -> None:
     async def send(job: Any) -> None:
         raise Transient(f"zu früh: {job.attempt}")
 
-    async with shared.node_listens() as heard, shared.corral_works():
+    async with shared.node_listens() as received, shared.corral_works():
         await shared.queue.add("send", attempts=2, backoff=25)
-        events = await hears(shared, heard, "drained")
+        events = await events_until(shared, received, "drained")
     due = int((await shared.job("1")).created_at) + 25
     again = events[3][1].pop("delay")
     assert due <= int(again) <= due + 10_000
@@ -72,16 +72,16 @@ async def test_node_hears_an_immediate_retry_as_waiting_again(shared: SharedQueu
         if job.attempt == 1:
             raise Transient("again")
 
-    async with shared.node_listens() as heard, shared.corral_works():
+    async with shared.node_listens() as received, shared.corral_works():
         await shared.node_adds(attempts=2)
-        events = await hears(shared, heard, "completed")
+        events = await events_until(shared, received, "completed")
     assert [name for name, _ in events[2:6]] == ["active", "waiting", "active", "completed"]
     assert events[3] == ["waiting", {"jobId": "1", "prev": "active"}]
     assert events[5] == ["completed", {"jobId": "1", "returnvalue": None, "prev": "active"}]
 
 
 async def test_node_hears_what_a_corral_operator_does(shared: SharedQueue) -> None:
-    async with shared.node_listens() as heard:
+    async with shared.node_listens() as received:
         await shared.operator.pause()
         await shared.queue.add("send", id="one")
         await shared.queue.add("send", id="one")
@@ -89,7 +89,7 @@ async def test_node_hears_what_a_corral_operator_does(shared: SharedQueue) -> No
         await shared.operator.promote(["two"])
         await shared.operator.remove(["one", "two"])
         await shared.operator.resume()
-        events = await hears(shared, heard, "resumed")
+        events = await events_until(shared, received, "resumed")
     assert events == [
         ["paused", {}],
         ["added", {"jobId": "one", "name": "send"}],
@@ -109,9 +109,9 @@ async def test_a_handlers_own_event_reaches_nodes_custom_listeners(shared: Share
     async def send(job: Any) -> None:
         await job.emit("opened", {"page": 3})
 
-    async with shared.node_listens() as heard, shared.corral_works():
+    async with shared.node_listens() as received, shared.corral_works():
         await shared.node_adds()
-        events = await hears(shared, heard, "completed")
+        events = await events_until(shared, received, "completed")
     [fields] = [fields for name, fields in events if name == "opened"]
     assert fields["jobId"] == "1"
 
@@ -123,9 +123,9 @@ async def test_corral_hears_a_node_worker(shared: SharedQueue) -> None:
         await shared.node_queue("pause")
         await shared.node_queue("resume")
     events = await shared.queue.events.range()
-    told = [(event.kind, event.job_id) for event in events if event.kind != "drained"]
+    read = [(event.kind, event.job_id) for event in events if event.kind != "drained"]
     once = [("active", "1"), ("progress", "1")]
-    assert told == [
+    assert read == [
         ("added", "1"), ("waiting", "1"), *once, ("retry", "1"), ("waiting", "1"), *once, ("completed", "1"),
         ("paused", None), ("resumed", None),
     ]  # fmt: skip

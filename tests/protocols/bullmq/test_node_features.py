@@ -81,29 +81,29 @@ class SharedQueues:
 
 @pytest.fixture
 async def shared(node: Node, server: Server) -> AsyncIterator[SharedQueues]:
-    shop = await SharedQueues(node, server, server.url).open()
-    yield shop
-    await shop.close()
+    shared = await SharedQueues(node, server, server.url).open()
+    yield shared
+    await shared.close()
 
 
 # -- schedulers ---------------------------------------------------------------------------------------------
 
 
-async def ticked(shop: SharedQueues, count: int) -> None:
+async def ticked(shared: SharedQueues, count: int) -> None:
     """Return when so many ticks have completed."""
 
     async def enough() -> bool:
-        return int((await shop.ask("mail", "getJobCounts", "completed"))["completed"]) >= count
+        return int((await shared.ask("mail", "getJobCounts", "completed"))["completed"]) >= count
 
     await until(enough, f"{count} ticks")
 
 
-async def assert_in_step(shop: SharedQueues, every: int) -> None:
+async def assert_in_step(shared: SharedQueues, every: int) -> None:
     """Each tick was made once and ran at most once; none is missing, one is still to come."""
-    assert len(set(shop.ran)) == len(shop.ran)
-    to_come: list[str] = await shop.ask("mail", "getRanges", ["delayed", "waiting"], 0, -1)
-    made = {*shop.ran, *to_come}
-    scheduler = await shop.ask("mail", "getJobScheduler", "tick")
+    assert len(set(shared.ran)) == len(shared.ran)
+    to_come: list[str] = await shared.ask("mail", "getRanges", ["delayed", "waiting"], 0, -1)
+    made = {*shared.ran, *to_come}
+    scheduler = await shared.ask("mail", "getJobScheduler", "tick")
     assert scheduler["iterationCount"] == len(made)
     assert f"repeat:tick:{scheduler['next']}" in to_come
     moments = sorted(int(job_id.rpartition(":")[2]) for job_id in made)
@@ -155,15 +155,15 @@ async def test_a_long_tick_does_not_hold_up_the_next(shared: SharedQueues) -> No
 @pytest.mark.parametrize("verb", ["iterate", "turn"])
 async def test_a_schedule_survives_lost_answers(node: Node, server: Server, verb: str, fate: Fate) -> None:
     with Proxy(server.port) as proxy:
-        shop = await SharedQueues(node, server, proxy.url).open()
-        await shop.ask("mail", "upsertJobScheduler", "tick", {"every": 60}, {"name": "work", "data": {}})
-        async with shop.works():
-            await ticked(shop, 2)
+        shared = await SharedQueues(node, server, proxy.url).open()
+        await shared.ask("mail", "upsertJobScheduler", "tick", {"every": 60}, {"name": "work", "data": {}})
+        async with shared.works():
+            await ticked(shared, 2)
             rule = proxy.rule(runs_script(SCRIPTS[verb].sha), fate, times=3)
-            await ticked(shop, 10)
+            await ticked(shared, 10)
         assert rule.met == 3
-        await assert_in_step(shop, 60)
-        await shop.close()
+        await assert_in_step(shared, 60)
+        await shared.close()
 
 
 async def test_a_repeatable_job_of_the_older_way_goes_on(shared: SharedQueues) -> None:
@@ -241,7 +241,7 @@ async def test_a_wide_flow_calls_its_parent_once(shared: SharedQueues) -> None:
 
 
 async def test_a_handler_waits_for_children_it_made(shared: SharedQueues) -> None:
-    told: list[Any] = []
+    values: list[Any] = []
 
     @shared.app.job("parent", queue="mail")
     async def parent(job: Any) -> Any:
@@ -249,13 +249,13 @@ async def test_a_handler_waits_for_children_it_made(shared: SharedQueues) -> Non
             mine = {"id": job.id, "queue": "bull:mail"}
             await shared.app.queue("pay").add("work", {"say": 7}, parent=mine)
             raise WaitForChildren
-        told.append(await shared.inspector("mail").children_values(job.id))
+        values.append(await shared.inspector("mail").children_values(job.id))
         return "done"
 
     async with shared.works():
         job = await shared.app.queue("mail").add("parent", {})
         await shared.state("mail", job.id, "completed")
-    assert told == [{"bull:pay:1": 7}]
+    assert values == [{"bull:pay:1": 7}]
     found = await shared.inspector("mail").job(job.id)
     assert found is not None
     assert (found.starts, found.attempts_made) == (2, 1)

@@ -21,7 +21,7 @@ SHARED_KEYS = {
 
 
 def script(n: int) -> dict[str, Any]:
-    """What job number n does, the same wherever it runs: some fail for good, some at first, some speak."""
+    """The script of job n: some fail for good, some at first, some report progress."""
     if n % 10 == 3:
         return {"fail": -1, "message": "never"}
     if n % 10 == 6:
@@ -64,34 +64,34 @@ async def test_both_work_one_queue_and_nobody_can_tell_who_did_what(shared: Shar
     snapshots = await run_both(shared)
     final = snapshots[-1]
     jobs = {name: entry.value for name, entry in final.items() if name.isdigit()}
-    stories = stories_of(final)
+    events = events_by_job(final)
     runners = {job_id: fields["pb"].decode() for job_id, fields in jobs.items()}
 
-    assert_each_ended_once(jobs, stories, final)
+    assert_each_ended_once(jobs, events, final)
     assert_the_work_was_split(runners)
     assert_error_rates_are_those_of_the_work(jobs, runners)
-    assert_one_format(jobs, stories, runners)
+    assert_one_format(jobs, events, runners)
     for snapshot in snapshots:
         assert_snapshot_is_sound(snapshot)
 
 
-def stories_of(space: Keyspace) -> dict[str, list[dict[str, bytes]]]:
+def events_by_job(space: Keyspace) -> dict[str, list[dict[str, bytes]]]:
     """Each job's events, in order."""
-    stories: dict[str, list[dict[str, bytes]]] = defaultdict(list)
+    events: dict[str, list[dict[str, bytes]]] = defaultdict(list)
     for _, fields in space["events"].value:
         event = dict(fields)
         if "jobId" in event:
-            stories[event["jobId"].decode()].append(event)
-    return stories
+            events[event["jobId"].decode()].append(event)
+    return events
 
 
-def assert_each_ended_once(jobs: dict[str, Any], stories: dict[str, Any], final: Keyspace) -> None:
+def assert_each_ended_once(jobs: dict[str, Any], events: dict[str, Any], final: Keyspace) -> None:
     assert len(jobs) == JOBS
     for job_id, fields in jobs.items():
-        told = Counter(event["event"] for event in stories[job_id])
+        counts = Counter(event["event"] for event in events[job_id])
         expected = 2 if number(job_id) % 10 in (3, 6) else 1
-        assert told[b"completed"] + told[b"failed"] == 1
-        assert told[b"active"] == int(fields["ats"]) == int(fields["atm"]) == expected
+        assert counts[b"completed"] + counts[b"failed"] == 1
+        assert counts[b"active"] == int(fields["ats"]) == int(fields["atm"]) == expected
         assert "stc" not in fields
     assert not {"wait", "active", "delayed", "prioritized"} & final.keys()
     assert not [name for name in final if name.endswith(":lock")]
@@ -115,15 +115,15 @@ def assert_error_rates_are_those_of_the_work(jobs: dict[str, Any], runners: dict
         assert {jobs[job_id]["failedReason"] for job_id in failed} <= {b"never"}
 
 
-def assert_one_format(jobs: dict[str, Any], stories: dict[str, Any], runners: dict[str, str]) -> None:
-    """Jobs that did the same look the same, whoever ran them: the hash's fields, the events with theirs."""
-    looks: dict[tuple[int, str], dict[str, set[Any]]] = defaultdict(lambda: {"hash": set(), "story": set()})
+def assert_one_format(jobs: dict[str, Any], events: dict[str, Any], runners: dict[str, str]) -> None:
+    """Jobs with the same script have the same hash fields and events, whichever worker ran them."""
+    looks: dict[tuple[int, str], dict[str, set[Any]]] = defaultdict(lambda: {"hash": set(), "events": set()})
     for job_id, fields in jobs.items():
         kind = number(job_id) % 20
         look = looks[kind, runners[job_id]]
         look["hash"].add(tuple(sorted(fields)))
-        # a retried job may have changed hands, which leaves no trace but pb: the story's shape must not tell
-        look["story"].add(tuple(tuple(story_line(event)) for event in stories[job_id]))
+        # a retried job may have changed workers, which leaves no trace but pb: the events must not show it
+        look["events"].add(tuple(tuple(event_shape(event)) for event in events[job_id]))
     for kind in range(20):
         ours, theirs = looks.get((kind, "anna")), looks.get((kind, "nora"))
         if ours is not None and theirs is not None:
@@ -131,7 +131,7 @@ def assert_one_format(jobs: dict[str, Any], stories: dict[str, Any], runners: di
     assert len({runner for _, runner in looks}) == 2
 
 
-def story_line(event: dict[str, bytes]) -> list[Any]:
+def event_shape(event: dict[str, bytes]) -> list[Any]:
     """One event without what must differ from job to job."""
     free = {"jobId", "delay", "returnvalue"}
     return [(name, None if name in free else value) for name, value in event.items()]

@@ -62,21 +62,21 @@ async def test_a_killed_node_workers_jobs_are_recovered_by_corral(shared: Shared
             await shared.is_in(job_id, JobState.ACTIVE)
     finally:
         other.kill()
-    async with shared.node_listens() as heard, shared.corral_works(recover_ms=150):
+    async with shared.node_listens() as received, shared.corral_works(recover_ms=150):
         jobs = [await shared.is_in(job_id, JobState.COMPLETED) for job_id in ids]
-        events = await until(lambda: all_of(heard, "completed", len(ids)), "Node has heard of every end")
+        events = await until(lambda: all_of(received, "completed", len(ids)), "Node has received every end")
     assert {(job.worker, job.starts, job.attempts_made, job.stalls) for job in jobs} == {("anna", 2, 1, 1)}
-    told = [fields["jobId"] for name, fields in events if name == "stalled"]
-    assert sorted(told) == ids
+    stalled = [fields["jobId"] for name, fields in events if name == "stalled"]
+    assert sorted(stalled) == ids
     for job_id in ids:
-        story = [(name, fields) for name, fields in events if fields and fields.get("jobId") == job_id]
-        names = [(name, fields.get("prev")) for name, fields in story]
+        own = [(name, fields) for name, fields in events if fields and fields.get("jobId") == job_id]
+        names = [(name, fields.get("prev")) for name, fields in own]
         assert names[3:6] == [("waiting", "active"), ("stalled", None), ("active", "waiting")]
 
 
-async def all_of(heard: Callable[[], Awaitable[list[Any]]], name: str, count: int) -> list[Any]:
-    """All that was heard, once so many events of that name were among it."""
-    events = await heard()
+async def all_of(received: Callable[[], Awaitable[list[Any]]], name: str, count: int) -> list[Any]:
+    """Return all events, once so many of that name are among them."""
+    events = await received()
     return events if [each for each, _ in events].count(name) == count else []
 
 

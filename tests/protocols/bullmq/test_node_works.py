@@ -21,7 +21,7 @@ EVERYTHING: dict[str, Any] = {
 
 
 async def node_has_seen(shared: SharedQueue, worker: str, count: int) -> dict[str, list[Any]]:
-    """What a Node worker has told of its jobs, once it has told of so many completed ones."""
+    """Return a Node worker's events, once so many jobs have completed."""
 
     async def enough() -> dict[str, list[Any]] | None:
         seen: dict[str, list[Any]] = await shared.node("seen", handle=worker)
@@ -147,13 +147,13 @@ async def test_removal_as_corral_asked(shared: SharedQueue, policy: Any, kept: i
 
 
 async def test_a_duplicate_id_is_one_job_whoever_adds_it(shared: SharedQueue) -> None:
-    async with shared.node_listens() as heard:
+    async with shared.node_listens() as received:
         await shared.queue.add("send", {"first": True}, id="once")
         assert await shared.node_adds("send", {"first": False}, jobId="once") == "once"
         assert (await shared.queue.add("send", {"first": None}, id="once")).id == "once"
         async with shared.node_works({"echo": True}):
             job = await shared.is_in("once", JobState.COMPLETED)
-        names = [name for name, _ in await heard()]
+        names = [name for name, _ in await received()]
     assert job.data == {"first": True}
     assert names.count("duplicated") == 2
 

@@ -135,13 +135,14 @@ async def test_who_stands_can_be_asked_and_let_go(paired_queue: MakePair) -> Non
 
 
 @pytest.mark.parametrize(
-    "asked", [{}, {"id": ""}, {"id": 7}, "a", *({"id": "a", "ttl": ttl} for ttl in (-1, "1", True, 0.5))]
+    "deduplication",
+    [{}, {"id": ""}, {"id": 7}, "a", *({"id": "a", "ttl": ttl} for ttl in (-1, "1", True, 0.5))],
 )
 async def test_what_cannot_be_meant_is_refused_and_nothing_is_written(
-    paired_queue: MakePair, asked: Any
+    paired_queue: MakePair, deduplication: Any
 ) -> None:
     queue = await paired_queue()
-    job = Job(name="send", data={}, queue="mail", options=JobOptions(extra={"deduplication": asked}))
+    job = Job(name="send", data={}, queue="mail", options=JobOptions(extra={"deduplication": deduplication}))
     with pytest.raises(InvalidOptions, match="deduplication"):
         await queue.broker.submit([job])
     assert queue.entry("id") is None

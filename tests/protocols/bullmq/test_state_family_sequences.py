@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from corral.store.client import Store
 from tests.protocols.bullmq.paired_flows import POLICIES, PairedFlowQueue, PairedQueues, job
-from tests.protocols.bullmq.paired_outcomes import Done, Failed, GivenBack, PairedOutcome, PutOff
+from tests.protocols.bullmq.paired_outcomes import Done, Failed, PairedOutcome, Postpone, Release
 from tests.support.node import Node
 from tests.support.servers import Server
 
@@ -122,9 +122,9 @@ class Player:
             case "done":
                 return Done(job_id, {"id": job_id})
             case "put off":
-                return PutOff(job_id, 50, queue.now)
+                return Postpone(job_id, 50, queue.now)
             case "given back":
-                return GivenBack(job_id)
+                return Release(job_id)
         return Failed(job_id, "no luck")
 
     async def _operate(self, verb: str, queue: PairedFlowQueue, name: str) -> None:
@@ -144,7 +144,7 @@ class Player:
 @settings(
     max_examples=40,
     deadline=None,
-    # add Phase.shrink to work on a failure: it takes minutes, and the first difference is told without it
+    # add Phase.shrink to work on a failure: it takes minutes, and the first difference is reported without it
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     derandomize=True,

@@ -281,12 +281,12 @@ async def test_a_parents_children_can_be_read(paired_queues: MakePairs) -> None:
         await queues["pay"].fail(f"c{n}", f"why {n}")
     await queues["pay"].complete("good", {"x": 1})
     mail = queues["mail"]
-    told = await mail.operate("top", "getDependencies", [], mail.inspector.children("top"))
-    assert told.processed == {"corral:pay:good": {"x": 1}}
-    assert told.unprocessed == ["corral:pay:c0"]
-    assert told.ignored == {"corral:pay:c2": "why 2", "corral:pay:c3": "why 3"}
-    assert told.failed == ["corral:pay:c1"]
-    assert await mail.inspector.ignored_failures("top") == told.ignored
+    children = await mail.operate("top", "getDependencies", [], mail.inspector.children("top"))
+    assert children.processed == {"corral:pay:good": {"x": 1}}
+    assert children.unprocessed == ["corral:pay:c0"]
+    assert children.ignored == {"corral:pay:c2": "why 2", "corral:pay:c3": "why 3"}
+    assert children.failed == ["corral:pay:c1"]
+    assert await mail.inspector.ignored_failures("top") == children.ignored
     counts = await mail._node("job", queue="node-queue", id="top", method="getDependenciesCount", args=[])
     assert await mail.inspector.children_counts("top") == counts
     for kind, found in (("processed", 1), ("unprocessed", 1), ("ignored", 2), ("failed", 1)):

@@ -159,7 +159,7 @@ async def test_a_manual_limit_means_nothing_where_none_is_set(paired_queue: Make
     assert await queue.claim() == ["1"]
 
 
-# -- a handler's words --------------------------------------------------------------------------------------
+# -- reports of a handler-----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [0, 42, 99.5, "half", {"done": 3, "of": [7]}, [], None, True, "ünï"])
@@ -266,7 +266,7 @@ async def test_settling_what_is_not_ours_any_more_is_refused_and_changes_nothing
         await queue.add("send")
     await queue.claim(5)
     queue.expire_locks("1", "4")
-    queue.plant("SET", "2:lock", "a stranger's", "PX", 30_000)
+    queue.plant("SET", "2:lock", "another's", "PX", 30_000)
     queue.forget("3", "3:lock")
     queue.disown("2")
     await queue.turn([Done("1", 1), Failed("2"), Done("3", 3), Failed("4"), Done("5", 5)])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.bullmq.paired_outcomes import Done, Failed, GivenBack, PutOff
+from tests.protocols.bullmq.paired_outcomes import Done, Failed, Postpone, Release
 from tests.protocols.bullmq.paired_queue import PairedQueue
 
 MakePair = Callable[..., Awaitable[PairedQueue]]
@@ -127,7 +127,7 @@ async def test_a_large_turn_of_every_ending_and_policy(paired_queue: MakePair) -
     ids = await queue.claim(30)
     await queue.set_concurrency(20)
     chosen = [Failed(job_id) if place % 3 else Done(job_id, place) for place, job_id in enumerate(ids[:20])]
-    await queue.turn([*chosen, PutOff(ids[20], 500, queue.now), GivenBack(ids[21])], 12)
+    await queue.turn([*chosen, Postpone(ids[20], 500, queue.now), Release(ids[21])], 12)
     await queue.advance(1_000)
     held = queue.held()
     assert await queue.turn([Done(job_id) for job_id in held], 30) != []
@@ -139,12 +139,12 @@ async def test_drained_is_told_by_the_last_job_that_ends_and_by_no_other(paired_
     for _ in range(4):
         await queue.add("send")
     await queue.claim(4)
-    await queue.turn([Done("1"), PutOff("2", 50, queue.now)])
-    await queue.turn([Done("3"), PutOff("4", 50, queue.now)])
+    await queue.turn([Done("1"), Postpone("2", 50, queue.now)])
+    await queue.turn([Done("3"), Postpone("4", 50, queue.now)])
     assert "drained" not in queue.events()
     await queue.advance(100)
     await queue.claim(2)
-    await queue.turn([PutOff("2", 50_000, queue.now), Done("4")])
+    await queue.turn([Postpone("2", 50_000, queue.now), Done("4")])
     assert queue.events()[-1] == "drained"
 
 
@@ -304,6 +304,6 @@ async def test_a_job_that_ends_is_no_suspect_of_stalling_any_more(paired_queue: 
     assert len(queue.entry("stalled")) == 4 * sizes
     await queue.turn([Done(job_id) for job_id in ids[:sizes]])
     await queue.turn([Failed(job_id) for job_id in ids[sizes : 2 * sizes]])
-    await queue.turn([PutOff(job_id, 10, queue.now) for job_id in ids[2 * sizes : 3 * sizes]])
-    await queue.turn([GivenBack(job_id) for job_id in ids[3 * sizes :]])
+    await queue.turn([Postpone(job_id, 10, queue.now) for job_id in ids[2 * sizes : 3 * sizes]])
+    await queue.turn([Release(job_id) for job_id in ids[3 * sizes :]])
     assert queue.entry("stalled") is None

@@ -113,8 +113,8 @@ async def test_obliterating(paired_queue: MakePair, count: int) -> None:
     assert isinstance(own, QueueInUse)
     queue.plant("ZADD", "repeat", 5, "tick")
     queue.plant("HSET", "repeat:tick", "name", "x")
-    asked = {"force": True, "count": count}
-    await on_queue(queue, "obliterate", [asked], queue.operator.obliterate(True, count))
+    options = {"force": True, "count": count}
+    await on_queue(queue, "obliterate", [options], queue.operator.obliterate(True, count))
     assert not any(map(queue.entry, ("meta", "id", "events", "wait", "active", "1", "5", "repeat")))
 
 

@@ -51,9 +51,9 @@ async def test_another_priority(paired_queue: MakePair, lifo: bool, is_paused: b
     if is_paused:
         await queue.pause()
     for job_id, priority in (("1", 3), ("2", 0), ("3", 9), ("4", 5), ("5", 2), ("4", 0), ("6", 0)):
-        asked = {"priority": priority, "lifo": lifo}
+        options = {"priority": priority, "lifo": lifo}
         own = queue.operator.change_priority(job_id, priority, lifo)
-        await on_job(queue, job_id, "changePriority", [asked], own)
+        await on_job(queue, job_id, "changePriority", [options], own)
     with pytest.raises(JobMissing):
         await queue.operator.change_priority("9", 5)
     with pytest.raises(InvalidOptions, match="priority is 3000000"):
@@ -91,19 +91,19 @@ async def test_states_counts_and_ranges_as_node_tells_them(paired_queue: MakePai
     await fill(queue)
     if is_paused:
         await queue.pause()
-    ask = queue.node_queue
-    assert await queue.inspector.wire_counts() == await ask("getJobCounts")
+    call_node = queue.node_queue
+    assert await queue.inspector.wire_counts() == await call_node("getJobCounts")
     for job_id in [str(n) for n in range(1, 12)]:
-        assert await queue.inspector.wire_state(job_id) == await ask("getJobState", job_id)
+        assert await queue.inspector.wire_state(job_id) == await call_node("getJobState", job_id)
     for states in [[state] for state in STATES] + [STATES, ["waiting", "paused"]]:
         for start, end in ((0, -1), (0, 1), (1, 2), (1, -1), (-2, -1)):
             for ascending in (False, True):
                 ours = await queue.inspector.ranges(states, start, end, ascending)
-                theirs = await ask("getRanges", states, start, end, ascending)
+                theirs = await call_node("getRanges", states, start, end, ascending)
                 assert ours == theirs, (states, start, end, ascending)
     priorities = [0, 1, 2, 4, 4]
     counts = await queue.inspector.counts_per_priority(priorities)
-    assert {str(priority): count for priority, count in counts.items()} == await ask(
+    assert {str(priority): count for priority, count in counts.items()} == await call_node(
         "getCountsPerPriority", priorities
     )
     found = await queue.inspector.jobs_by_id(["1", "nobody", "7"])
@@ -143,19 +143,19 @@ async def test_metrics_are_told_as_node_tells_them(paired_queue: MakePair) -> No
             assert (meta, ours.points, ours.total_points) == (theirs["meta"], theirs["data"], theirs["count"])
 
 
-async def test_settings_are_told_as_node_tells_them(paired_queue: MakePair) -> None:
+async def test_settings_are_read_as_node_reads_them(paired_queue: MakePair) -> None:
     queue = await paired_queue()
-    ask, inspector = queue.node_queue, queue.inspector
+    call_node, inspector = queue.node_queue, queue.inspector
 
     async def same() -> None:
         limit = await inspector.limit()
-        assert await inspector.concurrency() == await ask("getGlobalConcurrency")
-        told = limit and {"max": limit.count, "duration": limit.duration}
-        assert told == await ask("getGlobalRateLimit")
-        assert await inspector.is_maxed() == await ask("isMaxed")
-        assert await inspector.is_paused() == await ask("isPaused")
+        assert await inspector.concurrency() == await call_node("getGlobalConcurrency")
+        node_limit = limit and {"max": limit.count, "duration": limit.duration}
+        assert node_limit == await call_node("getGlobalRateLimit")
+        assert await inspector.is_maxed() == await call_node("isMaxed")
+        assert await inspector.is_paused() == await call_node("isPaused")
         for count in (None, 1, 5):
-            ours, theirs = await inspector.limited_for(count), await ask("getRateLimitTtl", count)
+            ours, theirs = await inspector.limited_for(count), await call_node("getRateLimitTtl", count)
             assert abs(ours - theirs) < 2_000
             assert (ours > 0) == (theirs > 0)
 

@@ -21,8 +21,8 @@ DAY = 24 * HOUR
 async def scheduled(node: Node, server: Server, store: Store) -> AsyncIterator[MakeScheduled]:
     made: list[PairedScheduledQueue] = []
 
-    async def make(**habits: Any) -> PairedScheduledQueue:
-        made.append(await PairedScheduledQueue(node, server, store, **habits).open())
+    async def make(**options: Any) -> PairedScheduledQueue:
+        made.append(await PairedScheduledQueue(node, server, store, **options).open())
         return made[-1]
 
     yield make
@@ -316,7 +316,7 @@ async def test_repeatable_jobs_of_the_older_way(
 
 
 async def test_a_removed_repeatable_of_the_older_way_is_carried_on_no_more(scheduled: MakeScheduled) -> None:
-    """Node goes on making jobs, `repeat::<ms>`, that belong to nobody."""
+    """Node goes on making jobs, `repeat::<ms>`, without a scheduler."""
     queue = await scheduled()
     await queue.node_queue("add", "old", {}, {"repeat": {"every": 5_000, "key": "a:b:c:d:e"}})
     queue.copy_from_node()

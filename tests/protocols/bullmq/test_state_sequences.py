@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from corral.core.ports import Limit
 from corral.store.client import Store
-from tests.protocols.bullmq.paired_outcomes import Done, Failed, GivenBack, PairedOutcome, PutOff
+from tests.protocols.bullmq.paired_outcomes import Done, Failed, PairedOutcome, Postpone, Release
 from tests.protocols.bullmq.paired_queue import PairedQueue
 from tests.support.node import Node
 from tests.support.servers import Server
@@ -38,7 +38,7 @@ which = st.integers(0, 19)
 wants = st.sampled_from([5, 0, 1, 2, 12])
 endings = st.sampled_from(["done", "done", "failed", "failed", "unrecoverable", "put off", "given back"])
 
-habits = st.fixed_dictionaries(
+worker_options = st.fixed_dictionaries(
     {},
     optional={
         "limiter": st.sampled_from([{"max": 2, "duration": 600_000}, {"max": 5, "duration": 600_000}]),
@@ -90,7 +90,7 @@ class Player:
             case ("advance", ms):
                 await queue.advance(ms)
             case ("stall", place, sweeps) if self.held:
-                # its worker has gone: nobody will settle it, and two sweeps will find it
+                # its worker is gone: it is not settled, and two sweeps will find it
                 queue.abandon(self.held.pop(place % len(self.held)))
                 for _ in range(sweeps):
                     await queue.sweep()
@@ -128,9 +128,9 @@ class Player:
             case "done":
                 return Done(job_id, {"id": job_id})
             case "put off":
-                return PutOff(job_id, 50, self.queue.now)
+                return Postpone(job_id, 50, self.queue.now)
             case "given back":
-                return GivenBack(job_id)
+                return Release(job_id)
         return Failed(job_id, "no luck ☂", unrecoverable=how == "unrecoverable")
 
     async def _report(self, verb: str, job_id: str) -> None:
@@ -153,12 +153,12 @@ class Player:
 @settings(
     max_examples=50,
     deadline=None,
-    # add Phase.shrink to work on a failure: it takes minutes, and the first difference is told without it
+    # add Phase.shrink to work on a failure: it takes minutes, and the first difference is reported without it
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     derandomize=True,
 )
-@given(worker=habits, sequence=st.lists(calls, min_size=25, max_size=50))
+@given(worker=worker_options, sequence=st.lists(calls, min_size=25, max_size=50))
 async def test_any_sequence_of_calls(
     node: Node, server: Server, store: Store, worker: dict[str, Any], sequence: list[tuple[Any, ...]]
 ) -> None:
