@@ -25,31 +25,28 @@ async def fill(queue: PairedQueue) -> None:
 
 
 async def on_queue(queue: PairedQueue, method: str, args: list[Any], ours: Awaitable[Any]) -> Any:
-    """Call a method of Node's Queue and ours; both fail or both succeed, and the states are compared."""
-    theirs: Any
-    try:
-        theirs = await queue.node_queue(method, *args)
-    except NodeError as error:
-        theirs = error
-    try:
-        own = await ours
-    except CorralError as error:
-        own = error
-    assert isinstance(own, Exception) == isinstance(theirs, Exception), (theirs, own)
-    await queue._check_same(f"{method} {args}")
-    return own, theirs
+    """Call a method of Node's Queue and ours; return both results."""
+    return await _on_both(queue, queue.node_queue(method, *args), ours, f"{method} {args}")
 
 
 async def on_job(queue: PairedQueue, job_id: str, method: str, args: list[Any], ours: Awaitable[Any]) -> Any:
-    theirs: Any
+    """Call a method of Node's Job and ours; return our result."""
+    theirs = queue._node("job", queue="node-queue", id=job_id, method=method, args=args)
+    return (await _on_both(queue, theirs, ours, f"{method} {job_id} {args}"))[0]
+
+
+async def _on_both(queue: PairedQueue, theirs: Awaitable[Any], ours: Awaitable[Any], what: str) -> Any:
+    """Both fail or both succeed, and the states are compared."""
+    node_result = await _result(theirs, NodeError)
+    own_result = await _result(ours, CorralError)
+    failed = [isinstance(result, Exception) for result in (own_result, node_result)]
+    assert failed[0] == failed[1], (node_result, own_result)
+    await queue._check_same(what)
+    return own_result, node_result
+
+
+async def _result(call: Awaitable[Any], error: type[Exception]) -> Any:
     try:
-        theirs = await queue._node("job", queue="node-queue", id=job_id, method=method, args=args)
-    except NodeError as error:
-        theirs = error
-    try:
-        own = await ours
-    except CorralError as error:
-        own = error
-    assert isinstance(own, Exception) == isinstance(theirs, Exception), (theirs, own)
-    await queue._check_same(f"{method} {job_id} {args}")
-    return own
+        return await call
+    except error as failure:
+        return failure
