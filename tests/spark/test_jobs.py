@@ -5,11 +5,11 @@ import threading
 from datetime import timedelta
 
 import pytest
-from corral.core.bulk import Wanted
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql.datasource import EqualTo, In
 
+from corral.core.filter import JobFilter
 from corral.core.job import JobState
 from corral.core.outcome import Completed, Dead, Released
 from corral.spark.jobs import JobPartition, JobReader, narrow, read_partition
@@ -60,11 +60,11 @@ def test_a_spark_that_pushes_no_filters_reads_the_same(spark, bullmq: SparkHarne
 
 
 def test_filters_on_one_column_meet():
-    wanted, _ = narrow(Wanted(), In(("state",), ("waiting", "dead", "no such state")))
-    wanted, is_exact = narrow(wanted, EqualTo(("state",), "dead"))
+    jobs, _ = narrow(JobFilter(), In(("state",), ("waiting", "dead", "no such state")))
+    jobs, is_exact = narrow(jobs, EqualTo(("state",), "dead"))
     assert is_exact
-    assert wanted.states == {JobState.DEAD}
-    assert narrow(Wanted(), EqualTo(("job_id",), "1")) == (Wanted(), False)
+    assert jobs.states == {JobState.DEAD}
+    assert narrow(JobFilter(), EqualTo(("job_id",), "1")) == (JobFilter(), False)
 
 
 def test_a_filter_is_answered_by_the_server(bullmq: SparkHarness):
@@ -82,7 +82,7 @@ def test_shares_are_disjoint_and_complete(bullmq: SparkHarness):
         row["job_id"]
         for index in range(3)
         for batch in read_partition(
-            bullmq.address(), JobReadOptions(), JobPartition(bullmq.queue, index, 3), Wanted()
+            bullmq.address(), JobReadOptions(), JobPartition(bullmq.queue, index, 3), JobFilter()
         )
         for row in batch.to_pylist()
     ]
