@@ -39,6 +39,7 @@ from corral.worker import (
     HandlerRegistry,
     Listener,
     Worker,
+    WorkerConfig,
     default_name,
     wall_clock,
 )
@@ -279,18 +280,19 @@ class Corral:
     ) -> Worker:
         if who.promote_ms is None:
             who = msgspec.structs.replace(who, promote_ms=protocol.spec.promote_ms)
-        return Worker(
-            queue,
-            self._connections(protocol, queue, who),
-            registry,
+        config = WorkerConfig(
+            queue=queue,
+            handlers=registry,
+            open_connections=self._connections(protocol, queue, who),
             profile=who,
             delays=reconnect.delay,
             max_tries=reconnect.max_tries,
             policy=self._policy,
             clock=self.clock,
-            metrics=self.metrics.queue(protocol.spec.name, queue),
+            metrics=self.metrics.queue(protocol.spec.name, queue, protocol.spec.metric_names),
             **options,
         )
+        return Worker(config)
 
     def _connections(self, protocol: Protocol, queue: str, who: Profile) -> Any:
         @asynccontextmanager

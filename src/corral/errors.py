@@ -1,52 +1,32 @@
-"""The error tree.
+"""The error tree; each class says what it means.
 
 CorralError
-├── Refused                     a request that cannot be carried out; nothing was written
-│   ├── InvalidName             a queue name or job id outside the grammar
-│   ├── InvalidOptions          an option outside its limits
-│   ├── InvalidPayload          data that JSON cannot represent
-│   │   └── PayloadTooLarge     data and options over the size limit of a job
-│   ├── IdempotencyConflict     the idempotency key belongs to another request
-│   │   └── IdempotencyPending  the request with this idempotency key is still in progress
-│   ├── ParentMissing           the parent of a child job does not exist
-│   ├── ParentTaken             the job already has another parent
-│   ├── JobBelongsToScheduler   the job is the next run of a job scheduler and cannot be removed by itself
-│   ├── SchedulerBusy           the scheduler's next job already exists and cannot be replaced
-│   ├── WrongState              the job's state does not allow the operation
-│   ├── QueueInUse              the queue has active jobs, or is not paused
-│   ├── Unsupported             the protocol has no such feature
-│   └── UnknownProtocol         no protocol of that name
-├── SettleError                 one settlement was not applied; the others of its batch were
-│   ├── JobMissing              the job does not exist any more
-│   ├── LockMissing             the lock has expired
-│   ├── LockStolen              another attempt holds the lock
-│   ├── NotActive               the job is not active any more
-│   ├── PendingChildren         children have not finished
-│   ├── FailedChildren          children have failed
-│   ├── NoPendingChildren       no child is left to wait for, so the job can continue
-│   └── SettlementFailed        the server reported an error for this settlement alone
-├── RedisError                  Redis cannot serve a command at the moment; a worker waits and tries again
-│   ├── RedisConnectionError    no connection, or it was lost before the reply (also a ConnectionError)
-│   ├── RedisLoadingError       LOADING: the data set is being read from disk
-│   ├── RedisReadOnlyError      READONLY: a replica, while a failover is under way
-│   ├── RedisOutOfMemoryError   OOM: maxmemory is reached
-│   ├── RedisPersistenceError   MISCONF, NOREPLICAS: writes cannot be persisted or replicated
-│   ├── RedisUnblockedError     UNBLOCKED: a blocking command was ended by the server
-│   ├── RedisBusyError          BUSY: a script is running
-│   ├── RedisClusterError       TRYAGAIN, CLUSTERDOWN: a slot is moving or not served
-│   └── RedisResponseError      any other error reply; the same command would fail again
-├── EmbeddedServerError         the embedded server cannot be started or used (also a RuntimeError)
-└── HandlerError                raised by handlers to say how the attempt ended
-    ├── Unrecoverable           fail without another attempt
-    ├── Transient               retry, whatever the classification says
-    ├── Postpone                run again after a delay; no attempt spent
-    ├── Release                 back to the queue for any worker; no attempt spent
-    ├── WaitForChildren         run again when the job's children have finished; no attempt spent
-    ├── JobTimeout              the attempt took longer than the handler's timeout
-    ├── JobCancelled            the job was cancelled while it ran
-    └── ProcessDied             the process that ran the handler ended unexpectedly
+├── Refused (a ValueError)
+│   ├── InvalidName
+│   ├── InvalidOptions
+│   ├── InvalidPayload
+│   │   └── PayloadTooLarge
+│   ├── IdempotencyConflict
+│   │   └── IdempotencyPending
+│   ├── ParentMissing  ParentTaken  JobBelongsToScheduler  SchedulerBusy
+│   ├── WrongState  QueueInUse
+│   └── Unsupported  UnknownProtocol
+├── SettleError
+│   ├── JobMissing  LockMissing  LockStolen  NotActive
+│   ├── PendingChildren  FailedChildren  NoPendingChildren
+│   └── SettlementFailed
+├── RedisError
+│   ├── RedisConnectionError (a ConnectionError)
+│   ├── RedisLoadingError  RedisReadOnlyError  RedisOutOfMemoryError  RedisPersistenceError
+│   ├── RedisUnblockedError  RedisBusyError  RedisClusterError
+│   └── RedisResponseError
+├── EmbeddedServerError (a RuntimeError)
+└── HandlerError
+    ├── Unrecoverable  Transient
+    ├── Postpone  Release  WaitForChildren
+    └── JobTimeout  JobCancelled  ProcessDied
 
-CorralWarning (a UserWarning)   allowed, but likely to cause trouble
+CorralWarning (a UserWarning)
 """
 
 from reprlib import Repr

@@ -2,13 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from corral.errors import InvalidOptions
 from corral.store.client import BlockingConnection, Store
-from corral.store.scripts import Script
+from corral.store.cluster import ClusterConnection
+from corral.store.connection import Connection
 
 T = TypeVar("T")
 
@@ -74,22 +75,13 @@ class PerLoopStore(Store):
     def __init__(self, current: Callable[[], Store]) -> None:
         self._current = current
 
+    @property
+    def address(self) -> str:
+        return self._current().address
+
+    @property
+    def connection(self) -> Connection | ClusterConnection:
+        return self._current().connection
+
     def blocking_connection(self, name: str, block_s: float) -> BlockingConnection:
         return self._current().blocking_connection(name, block_s)
-
-    async def call(self, *command: Any) -> Any:
-        return await self._current().call(*command)
-
-    async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        return await self._current().pipe(commands)
-
-    async def run(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> Any:
-        return await self._current().run(script, keys, args)
-
-    async def run_together(
-        self, script: Script, calls: Sequence[tuple[Sequence[Any], Sequence[Any]]]
-    ) -> list[Any]:
-        return await self._current().run_together(script, calls)
-
-    async def close(self) -> None:
-        await self._current().close()

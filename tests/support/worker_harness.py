@@ -11,7 +11,7 @@ from corral.core.ports import Profile
 from corral.protocols.base import Binding
 from corral.store.client import Reconnect, Store
 from corral.telemetry.metrics import Metrics
-from corral.worker import Connections, HandlerRegistry, Worker, WorkerEvent, WorkerEventKind
+from corral.worker import Connections, HandlerRegistry, Worker, WorkerConfig, WorkerEvent, WorkerEventKind
 from tests.support.harness import QueueHarness
 from tests.support.jobs import submit
 from tests.support.polling import until
@@ -86,16 +86,17 @@ class WorkerHarness(QueueHarness):
         profile = replace(profile or Profile(name="w"), name="w")
         options.setdefault("delays", Reconnect(first_ms=20, most_ms=200).delay)
         options.setdefault("concurrency", 10)
-        return Worker(
-            QUEUE,
-            self.connections(profile),
-            self.handlers,
+        config = WorkerConfig(
+            queue=QUEUE,
+            handlers=self.handlers,
+            open_connections=self.connections(profile),
             profile=profile,
             clock=self.clock,
             metrics=self.metrics.queue("bullmq", QUEUE),
             listener=self.worker_events.append,
             **options,
         )
+        return Worker(config)
 
     @asynccontextmanager
     async def worker(self, **options: Any) -> AsyncIterator[Worker]:

@@ -13,8 +13,10 @@ from structlog.testing import capture_logs
 from corral.core.job import Claim, Job, JobOptions
 from corral.core.known_errors import FailureKind
 from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry, RetryPolicy
+from corral.core.ports import Profile
 from corral.errors import JobCancelled, JobTimeout, Postpone, Release, Transient, Unrecoverable
 from corral.worker.attempt import Moment
+from corral.worker.config import WorkerConfig
 from corral.worker.executor import Executor
 from corral.worker.handlers import HandlerRegistry
 from tests.support.polling import becomes_true
@@ -25,23 +27,29 @@ THRICE = JobOptions(attempts=3, backoff=None)
 class Bench:
     """An executor and what it has ended."""
 
-    def __init__(self, policy=None, concurrency=20, **options):
+    def __init__(self, policy=None, concurrency=20, logs_payloads=False):
         self.handlers = HandlerRegistry()
         self.ended = []
         self.freed = 0
         self.crashes = []
-        self.executor = Executor(
-            self.handlers,
-            policy or RetryPolicy(),
-            None,
+        config = WorkerConfig(
             queue="q",
+            handlers=self.handlers,
+            open_connections=None,
+            profile=Profile(name="w"),
+            delays=lambda tries: 0.0,
+            policy=policy or RetryPolicy(),
             concurrency=concurrency,
             clock=lambda: 1000,
+            logs_payloads=logs_payloads,
+        )
+        self.executor = Executor(
+            config,
+            None,
             is_held=lambda attempt: attempt not in [ended.attempt for ended in self.ended],
             ended=self.ended.append,
             freed=self._free,
             crashed=self.crashes.append,
-            **options,
         )
 
     def _free(self):

@@ -1,4 +1,4 @@
-"""Metrics with one name each, all of them documented; logs that are data."""
+"""Metrics, all of them documented; logs that are data."""
 
 import io
 import json
@@ -10,8 +10,9 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from corral.core.outcome import Completed, Retry
+from corral.protocols import protocol_named
 from corral.telemetry import logs
-from corral.telemetry.metrics import Metrics, RunTimes
+from corral.telemetry.metrics import STALLED, Metrics, RunTimes
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
@@ -26,7 +27,7 @@ def exported_names(metrics):
 
 def test_every_metric_is_documented_and_every_documented_metric_exists():
     metrics = Metrics()
-    metrics.queue("bullmq", "mail")
+    metrics.queue("bullmq", "mail", protocol_named("bullmq").spec.metric_names)
     documented = set(re.findall(r"^\| `(\w+)` ", PAGE.read_text(), re.MULTILINE))
     # what a protocol tells of itself is read from its server, and held against this page there
     own = {name for name in documented if name.startswith("bridgemq_")}
@@ -39,7 +40,9 @@ def test_every_alert_asks_for_metrics_that_exist():
     used = set(re.findall(r"\b(?:bullmq|corral)_\w+", rules))
     base = {re.sub(r"_(bucket|sum|count)$", "", name) if "seconds" in name else name for name in used}
     assert len(re.findall(r"- alert: \w+", rules)) >= 6
-    assert base <= exported_names(Metrics())
+    metrics = Metrics()
+    metrics.queue("streams", "jobs")
+    assert base <= exported_names(metrics), "alerts are for every protocol"
 
 
 def test_a_turn_is_counted_in_one_go():
@@ -74,10 +77,23 @@ def test_an_edge_belongs_to_its_bucket_as_prometheus_counts():
 def test_metrics_go_into_the_registry_they_are_given_and_two_can_live_side_by_side():
     registry = CollectorRegistry()
     mine, other = Metrics(registry), Metrics()
-    mine.queue("bullmq", "mail").stalled(2)
-    assert b'bullmq_stalled_jobs_detected_total{protocol="bullmq",queue="mail"} 2.0' in mine.exposition()
+    mine.queue("bullmq", "mail").add(STALLED, 2)
+    assert b'corral_jobs_stalled_total{protocol="bullmq",queue="mail"} 2.0' in mine.exposition()
     assert b'queue="mail"' not in other.exposition()
     assert mine.queue("bullmq", "mail") is mine.queue("bullmq", "mail")
+
+
+def test_a_protocols_own_names_stand_beside_corrals_for_its_queues_only():
+    metrics = Metrics()
+    own_names = protocol_named("bullmq").spec.metric_names
+    metrics.queue("bullmq", "mail", own_names).renewed(3, 1, 0.002)
+    metrics.queue("streams", "jobs", protocol_named("streams").spec.metric_names).renewed(2, 0, 0.002)
+    mail, jobs = {"protocol": "bullmq", "queue": "mail"}, {"protocol": "streams", "queue": "jobs"}
+    value = metrics.registry.get_sample_value
+    assert (value("corral_lock_renewals_total", mail), value("corral_lock_renewals_total", jobs)) == (3, 2)
+    assert (value("bullmq_heartbeat_total", mail), value("bullmq_heartbeat_total", jobs)) == (3, None)
+    assert value("bullmq_heartbeat_failure_total", mail) == 1
+    assert value("bullmq_lock_extend_duration_seconds_count", mail) == 1
 
 
 def test_a_queue_has_its_counts_by_state():

@@ -7,14 +7,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from corral.core.known_errors import FailureKind
-from corral.core.ports import Recovery
+from corral.core.ports import Profile, Recovery
 from corral.core.retry import classify
-from corral.errors import InvalidOptions, LockMissing, Postpone, RedisConnectionError, Refused
+from corral.errors import InvalidOptions, LockMissing, Postpone, RedisConnectionError
 from corral.telemetry.metrics import Metrics
-from corral.worker import ANY_NAME, HandlerKind, HandlerRegistry, default_name
+from corral.worker import ANY_NAME, HandlerKind, HandlerRegistry, WorkerConfig, default_name
 from corral.worker.attempt import Moment
 from corral.worker.maintenance import PromotionTask, RecoveryTask
-from corral.worker.processes.errors import RemoteError, describe, error_from_message, error_message, rebuild
+from corral.worker.processes.errors import RemoteError, describe, rebuild
 from tests.support.polling import becomes_true
 
 # -- registry ----------------------------------------------------------------------------
@@ -64,8 +64,19 @@ def test_worker_names_say_where_they_run():
 # -- loops ----------------------------------------------------------------------------
 
 
+def config(metrics=None, **profile):
+    return WorkerConfig(
+        queue="q",
+        handlers=HandlerRegistry(),
+        open_connections=None,
+        profile=Profile(name="w", **profile),
+        delays=lambda tries: 0.0,
+        metrics=metrics or Metrics().queue("bullmq", "q"),
+    )
+
+
 class SlowSweeper:
-    """A door whose recovery takes as long as it is told to."""
+    """A broker whose recovery lasts until it is released."""
 
     def __init__(self):
         self.release = asyncio.Event()
@@ -83,17 +94,17 @@ class SlowSweeper:
 
 async def test_a_recovery_that_still_runs_is_not_started_again_and_the_skip_is_counted():
     metrics, sweeper, adopted = Metrics(), SlowSweeper(), []
-    loop = RecoveryTask(sweeper, adopted.extend, every=0.02, queue="q", metrics=metrics.queue("bullmq", "q"))
 
     def value(name):
         return metrics.registry.get_sample_value(name, {"protocol": "bullmq", "queue": "q"})
 
     with capture_logs() as logs:
-        loop.start()
-        assert await becomes_true(lambda: value("bullmq_stalled_checker_skipped_total") >= 2)
+        settings = config(metrics=metrics.queue("bullmq", "q"), recover_ms=20)
+        loop = RecoveryTask(settings, sweeper, adopted.extend)
+        assert await becomes_true(lambda: value("corral_recoveries_skipped_total") >= 2)
         assert sweeper.recovered == 1
         sweeper.release.set()
-        assert await becomes_true(lambda: value("bullmq_stalled_jobs_detected_total") >= 2)
+        assert await becomes_true(lambda: value("corral_jobs_stalled_total") >= 2)
         await loop.stop()
     assert any("skipped" in log["event"] for log in logs)
     count = sweeper.recovered
@@ -103,9 +114,8 @@ async def test_a_recovery_that_still_runs_is_not_started_again_and_the_skip_is_c
 
 async def test_a_loop_outlives_a_server_that_is_away():
     sweeper = SlowSweeper()
-    loop = PromotionTask(sweeper, every=0.01, queue="q", metrics=Metrics().queue("bullmq", "q"))
     with capture_logs() as logs:
-        loop.start()
+        loop = PromotionTask(config(promote_ms=10), sweeper)
         assert await becomes_true(lambda: sweeper.promoted >= 3)
         await loop.stop()
     assert "nobody there" in logs[0]["event"]
@@ -161,9 +171,9 @@ def test_nothing_but_exceptions_is_looked_up():
 
 
 def test_a_refusal_reaches_the_child_as_the_same_error():
-    assert isinstance(error_from_message(error_message(LockMissing("7"))), LockMissing)
-    assert "job 7" in str(error_from_message(error_message(LockMissing("7"))))
-    assert isinstance(error_from_message(error_message(OverflowError("odd"))), Refused)
+    assert isinstance(there_and_back(LockMissing("7")), LockMissing)
+    assert "job 7" in str(there_and_back(LockMissing("7")))
+    assert isinstance(there_and_back(OverflowError("odd")), OverflowError)
 
 
 # -- clocks ----------------------------------------------------------------------------

@@ -41,7 +41,7 @@ async def test_a_handler_that_blocks_the_loop_past_its_lock_keeps_it_and_runs_on
     await rival
     assert (job.result, job.stalls) == ("done", 0)
     assert runs == ids
-    assert harness.metric("bullmq_lost_work_total") == 0
+    assert harness.metric("corral_outcomes_lost_total") == 0
 
 
 async def recover_for(harness, seconds):
@@ -85,7 +85,7 @@ async def test_a_renewal_that_fails_is_logged_and_counted_and_the_job_goes_on(se
                 [job_id] = await harness.submit("work", {})
                 assert await becomes_true(lambda: harness.reported(WorkerEventKind.ACTIVE))
                 proxy.go_away()
-                assert await becomes_true(lambda: harness.metric("bullmq_heartbeat_failure_total") >= 1)
+                assert await becomes_true(lambda: harness.metric("corral_lock_renewal_failures_total") >= 1)
                 proxy.come_back()
                 renewed = proxy.count(EXTEND)
                 assert await becomes_true(lambda: proxy.count(EXTEND) > renewed)
@@ -95,7 +95,9 @@ async def test_a_renewal_that_fails_is_logged_and_counted_and_the_job_goes_on(se
         text = f"failed to extend lock for job {job_id}: "
         line = next(log for log in logs if log["event"].startswith(text))
         assert (line["log_level"], line["queue"]) == ("error", "work")
-        assert harness.metric("bullmq_heartbeat_total") > harness.metric("bullmq_heartbeat_failure_total")
+        assert harness.metric("corral_lock_renewals_total") > harness.metric(
+            "corral_lock_renewal_failures_total"
+        )
         await harness.close()
 
 
@@ -121,8 +123,8 @@ async def test_a_lost_lock_is_told_to_the_handler_and_the_late_outcome_is_refuse
     [event] = harness.reported(WorkerEventKind.LOST)
     assert event.claim.job.id == job_id
     assert type(event.error).__name__ == "LockStolen"
-    assert harness.metric("bullmq_lost_work_total") == 1
-    assert harness.metric("bullmq_lock_lost_total") == 1
+    assert harness.metric("corral_outcomes_lost_total") == 1
+    assert harness.metric("corral_locks_lost_total") == 1
     assert harness.metric("corral_jobs_total", outcome="completed") == 0
     assert any(log["event"].startswith("lost work") and log["job"] == job_id for log in logs)
     assert (await harness.read(job_id)).state is JobState.ACTIVE
@@ -170,7 +172,7 @@ async def test_a_lock_that_went_in_the_gap_is_lost_work_and_its_outcome_is_not_s
             harness.clock.offset_ms += 31_000
             release.set()
             assert await becomes_true(lambda: harness.reported(WorkerEventKind.LOST))
-        assert harness.metric("bullmq_lost_work_total") == 1
+        assert harness.metric("corral_outcomes_lost_total") == 1
         await harness.close()
 
 

@@ -164,7 +164,7 @@ async def test_a_settlement_answered_only_after_its_lock_could_have_gone_is_repo
             )
     # the first trip was applied, but 40 s later nobody can tell it from another worker's settlement
     assert len(harness.reported(WorkerEventKind.UNKNOWN)) == 1
-    assert harness.metric("corral_settle_unknown_total") == 1
+    assert harness.metric("corral_outcomes_unknown_total") == 1
     assert any(log["event"].startswith("unknown") and log["job"] == job_id for log in logs)
     assert (await harness.read(job_id)).state is JobState.COMPLETED
 
@@ -187,12 +187,12 @@ async def test_while_the_server_is_away_running_jobs_go_on_and_settle_after_its_
         release.set()
         assert await becomes_true(lambda: harness.reported(WorkerEventKind.UNAVAILABLE))
         [second] = await harness.submit("work", 2)
-        assert await becomes_true(lambda: harness.metric("bullmq_redis_reconnect_attempts_total") >= 2)
+        assert await becomes_true(lambda: harness.metric("corral_redis_reconnects_total") >= 2)
         assert ran == [1]
-        assert harness.metric("bullmq_redis_connection_status") == 0
+        assert harness.metric("corral_redis_up") == 0
         proxy.come_back()
         jobs = await harness.ended(first, second)
-        assert await becomes_true(lambda: harness.metric("bullmq_redis_connection_status") == 1)
+        assert await becomes_true(lambda: harness.metric("corral_redis_up") == 1)
     assert [job.result for job in jobs] == [1, 2]
     assert [job.attempts_made for job in jobs] == [1, 1]
     assert harness.reported(WorkerEventKind.AVAILABLE)

@@ -200,7 +200,7 @@ async def test_what_a_dead_worker_left_is_recovered_and_counted(harness, server)
     assert claim.job.id == job_id
     async with harness.worker(profile=Profile(name="w", recover_ms=200)):
         [job] = await harness.ended(job_id)
-        assert await becomes_true(lambda: harness.metric("bullmq_stalled_jobs_detected_total") == 1)
+        assert await becomes_true(lambda: harness.metric("corral_jobs_stalled_total") == 1)
     assert (job.state, job.result, job.attempts_made) == (JobState.COMPLETED, 1, 1)
 
 

@@ -15,7 +15,7 @@ from corral.core.ports import Limit, Profile, Rest, Why
 from corral.errors import RedisError
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.store.client import Reconnect
-from corral.worker import ANY_NAME, HandlerRegistry
+from corral.worker import ANY_NAME, HandlerRegistry, WorkerConfig
 from corral.worker import Worker as Engine
 
 NO_LIMIT_S = 86_400.0 * 365
@@ -108,14 +108,16 @@ class Worker(QueueBase):
         reconnect, tries = Reconnect(), 0
         while not (self.closing or self.paused):
             self._engine = Engine(
-                self.name,
-                connections(self, self._emit_threadsafe),
-                registry,
-                profile=self.profile,
-                delays=reconnect.delay,
-                policy=retry_policy(runner.backoff),
-                concurrency=self.opts["concurrency"],
-                listener=runner.listen,
+                WorkerConfig(
+                    queue=self.name,
+                    handlers=registry,
+                    open_connections=connections(self, self._emit_threadsafe),
+                    profile=self.profile,
+                    delays=reconnect.delay,
+                    policy=retry_policy(runner.backoff),
+                    concurrency=self.opts["concurrency"],
+                    listener=runner.listen,
+                )
             )
             try:
                 await self._engine.start()

@@ -13,7 +13,7 @@ from corral.cli.session import JsonOption, UrlOption, finish, remember
 from corral.errors import InvalidOptions
 from corral.store.address import without_password
 from corral.telemetry import logs
-from corral.telemetry.gauges import AskedGauges
+from corral.telemetry.metrics import ProtocolGauges
 from corral.worker import DEFAULT_CONCURRENCY
 
 MOST_PORT = 65_535
@@ -84,7 +84,7 @@ def command(
             _check_address(app, corral, where.url)
         logs.configure(log_level, json=True if where.as_json else None)
         if metrics_port is not None:
-            corral.metrics.registry.register(AskedGauges(lambda: corral.sync(corral.gauges(), ASK_S)))
+            corral.metrics.registry.register(ProtocolGauges(lambda: corral.sync(corral.gauges(), ASK_S)))
             serve_metrics(corral.metrics.registry, metrics_host, metrics_port)
         async with corral:
             await corral.run(

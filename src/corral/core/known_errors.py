@@ -195,6 +195,7 @@ def transient_unless(check: Check) -> Check:
 
 
 _YES, _NO = FailureKind.TRANSIENT, FailureKind.PERMANENT
+_MYSQL = "pymysql MySQLdb mysql.connector asyncmy"
 
 _TABLE: tuple[tuple[KnownError, str, str], ...] = (
     # Corral's own errors
@@ -226,15 +227,9 @@ _TABLE: tuple[tuple[KnownError, str, str], ...] = (
     (_NO, "marshmallow", "ValidationError"),
     (_NO, "django", "ValidationError ObjectDoesNotExist PermissionDenied"),
     # HTTP clients; a status on the error is looked at after this table, for every library
-    *(
-        row
-        for client in ("httpx", "httpx2")
-        for row in (
-            (_YES, client, "TransportError"),
-            (Wrapper(_YES), client, "ConnectError"),
-            (_NO, client, "UnsupportedProtocol LocalProtocolError TooManyRedirects DecodingError InvalidURL"),
-        )
-    ),
+    (_YES, "httpx httpx2", "TransportError"),
+    (Wrapper(_YES), "httpx httpx2", "ConnectError"),
+    (_NO, "httpx httpx2", "UnsupportedProtocol LocalProtocolError TooManyRedirects DecodingError InvalidURL"),
     (_YES, "httpcore", "NetworkError TimeoutException RemoteProtocolError ProxyError ConnectionNotAvailable"),
     (Wrapper(_YES), "httpcore", "ConnectError"),
     (_YES, "requests", "ConnectionError Timeout ChunkedEncodingError RetryError"),
@@ -254,59 +249,43 @@ _TABLE: tuple[tuple[KnownError, str, str], ...] = (
     (by_grpc, "grpc", "RpcError"),
     (_YES, "grpc", "FutureTimeoutError FutureCancelledError"),
     # mail and file transfer
-    *((by_smtp, library, "SMTPResponseException") for library in ("smtplib", "aiosmtplib")),
-    *((_YES, library, "SMTPServerDisconnected") for library in ("smtplib", "aiosmtplib")),
+    (by_smtp, "smtplib aiosmtplib", "SMTPResponseException"),
+    (_YES, "smtplib aiosmtplib", "SMTPServerDisconnected"),
     (by_recipients, "smtplib", "SMTPRecipientsRefused"),
     (_YES, "ftplib", "error_temp"),
     # Redis: lost connections, transaction conflicts, failovers, busy servers
-    *(
-        row
-        for client in ("redis", "valkey")
-        for row in (
-            (_YES, client, "ConnectionError TimeoutError WatchError TryAgainError ReadOnlyError"),
-            (_YES, client, "OutOfMemoryError ClusterError SlotNotCoveredError AskError LockError"),
-            (_NO, client, "AuthenticationError AuthorizationError NoPermissionError DataError"),
-            (by_redis_word, client, "ResponseError"),
-        )
-    ),
+    (_YES, "redis valkey", "ConnectionError TimeoutError WatchError TryAgainError ReadOnlyError"),
+    (_YES, "redis valkey", "OutOfMemoryError ClusterError SlotNotCoveredError AskError LockError"),
+    (_NO, "redis valkey", "AuthenticationError AuthorizationError NoPermissionError DataError"),
+    (by_redis_word, "redis valkey", "ResponseError"),
     # databases
-    *(
-        row
-        for driver in ("psycopg", "psycopg2")
-        for row in (
-            (transient_unless(by_sqlstate), driver, "OperationalError InterfaceError"),
-            (by_sqlstate, driver, "Error"),
-            (_NO, driver, "IntegrityError DataError"),
-        )
-    ),
+    (transient_unless(by_sqlstate), "psycopg psycopg2", "OperationalError InterfaceError"),
+    (by_sqlstate, "psycopg psycopg2", "Error"),
+    (_NO, "psycopg psycopg2", "IntegrityError DataError"),
     (_YES, "psycopg_pool", "PoolTimeout PoolClosed TooManyRequests"),
     (by_sqlstate, "asyncpg", "PostgresError"),
     (_YES, "asyncpg", "InterfaceError"),
     (_NO, "asyncpg", "ClientConfigurationError UnsupportedClientFeatureError UnsupportedServerFeatureError"),
-    *(
-        row
-        for driver in ("pymysql", "MySQLdb", "mysql.connector", "asyncmy")
-        for row in (
-            (transient_unless(by_mysql), driver, "OperationalError InterfaceError"),
-            (by_mysql, driver, "Error"),
-            (_NO, driver, "IntegrityError DataError ProgrammingError NotSupportedError"),
-        )
+    (
+        transient_unless(by_mysql),
+        _MYSQL,
+        "OperationalError InterfaceError",
+    ),
+    (by_mysql, _MYSQL, "Error"),
+    (
+        _NO,
+        _MYSQL,
+        "IntegrityError DataError ProgrammingError NotSupportedError",
     ),
     (_YES, "mysql.connector", "ConnectionTimeoutError ReadTimeoutError WriteTimeoutError PoolError"),
     (transient_unless(by_sqlite), "sqlite3", "OperationalError"),
     (by_sqlite, "sqlite3", "DatabaseError"),
     (_NO, "sqlite3", "IntegrityError InterfaceError DataError ProgrammingError"),
-    *((_YES, driver, "OperationalError InterfaceError") for driver in ("pyodbc", "oracledb")),
-    *((_NO, driver, "IntegrityError DataError ProgrammingError") for driver in ("pyodbc", "oracledb")),
-    *(
-        row
-        for layer in ("sqlalchemy", "django.db")
-        for row in (
-            (Wrapper(_YES), layer, "OperationalError InterfaceError"),
-            (Wrapper(), layer, "DBAPIError DatabaseError"),
-            (_NO, layer, "IntegrityError DataError ProgrammingError NotSupportedError"),
-        )
-    ),
+    (_YES, "pyodbc oracledb", "OperationalError InterfaceError"),
+    (_NO, "pyodbc oracledb", "IntegrityError DataError ProgrammingError"),
+    (Wrapper(_YES), "sqlalchemy django.db", "OperationalError InterfaceError"),
+    (Wrapper(), "sqlalchemy django.db", "DBAPIError DatabaseError"),
+    (_NO, "sqlalchemy django.db", "IntegrityError DataError ProgrammingError NotSupportedError"),
     (_YES, "sqlalchemy", "TimeoutError DisconnectionError StaleDataError"),
     (_YES, "pymongo", "ConnectionFailure ExecutionTimeout WTimeoutError CursorNotFound"),
     (_YES, "elastic_transport", "ConnectionError ConnectionTimeout"),
@@ -320,15 +299,13 @@ _TABLE: tuple[tuple[KnownError, str, str], ...] = (
     (_NO, "aiormq", "DuplicateConsumerTag ConnectionNotAllowed"),
     (_YES, "amqp", "RecoverableConnectionError RecoverableChannelError"),
     (_YES, "kombu", "OperationalError LimitExceeded"),
-    *(
-        row
-        for client in ("kafka", "aiokafka")
-        for row in (
-            (_YES, client, "KafkaTimeoutError KafkaConnectionError KafkaUnavailableError NoBrokersAvailable"),
-            (_YES, client, "NodeNotReadyError RequestTimedOutError BrokerNotAvailableError"),
-            (by_retriable, client, "KafkaError"),
-        )
+    (
+        _YES,
+        "kafka aiokafka",
+        "KafkaTimeoutError KafkaConnectionError KafkaUnavailableError NoBrokersAvailable",
     ),
+    (_YES, "kafka aiokafka", "NodeNotReadyError RequestTimedOutError BrokerNotAvailableError"),
+    (by_retriable, "kafka aiokafka", "KafkaError"),
     (by_kafka_code, "cimpl", "KafkaException"),
     (_YES, "nats", "NoServersError NoRespondersError ConnectionClosedError StaleConnectionError"),
     (_YES, "nats", "ConnectionReconnectingError ConnectionDrainingError OutboundBufferLimitError"),
@@ -344,6 +321,9 @@ _TABLE: tuple[tuple[KnownError, str, str], ...] = (
 )
 
 KNOWN_ERRORS: dict[str, KnownError] = {
-    f"{package}.{name}": entry for entry, package, names in _TABLE for name in names.split()
+    f"{package}.{name}": entry
+    for entry, packages, names in _TABLE
+    for package in packages.split()
+    for name in names.split()
 }
 """By the class's full name, or that of a public package above its module."""

@@ -25,6 +25,9 @@ LARGEST_INTEGER = 2**53 - 1
 MANY_KEPT = 10_000
 """Finished jobs of one queue; keeping more makes each end of a job slower."""
 
+_Check = Callable[[str, Any], Any]
+"""(option, value) -> the checked value."""
+
 BACKOFF_KINDS = ("fixed", "exponential", "custom")
 _BACKOFF_WAY_OUT = "use 'fixed', 'exponential', or 'custom' (the worker's own rule)"
 
@@ -120,29 +123,28 @@ def _unknown(name: Any, known: list[str]) -> str:
     return f"there is no option {short_repr(name)}; {way_out}"
 
 
-def _whole(name: str, value: Any, lowest: int, highest: int, way_out: str) -> int:
-    """Return a whole number within its limits; neither True nor 3.0 is one."""
-    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-        raise InvalidOptions(f"{name} is {short_repr(value)}; {way_out}")
-    return int(value)
+def _whole(lowest: int, highest: int, way_out: str) -> _Check:
+    """Return the check of a whole number within limits; neither True nor 3.0 is one."""
+
+    def check(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+            raise InvalidOptions(f"{name} is {short_repr(value)}; {way_out}")
+        return int(value)
+
+    return check
 
 
-def _priority(name: str, value: Any) -> int:
-    way_out = f"use 0 (no priority) or a positive number up to {HIGHEST_PRIORITY}"
-    return _whole(name, value, 0, HIGHEST_PRIORITY, way_out)
-
-
-def _delay(name: str, value: Any) -> int:
-    way_out = f"use 0 (at once) or whole milliseconds up to {LONGEST_DELAY_MS} (five years)"
-    return _whole(name, value, 0, LONGEST_DELAY_MS, way_out)
-
-
-def _attempts(name: str, value: Any) -> int:
-    return _whole(name, value, 1, LARGEST_INTEGER, "use a whole number from 1 (run once, never again)")
-
-
-def _keep_logs(name: str, value: Any) -> int:
-    return _whole(name, value, 1, LARGEST_INTEGER, "use how many lines to keep, from 1")
+_priority = _whole(0, HIGHEST_PRIORITY, f"use 0 (no priority) or a positive number up to {HIGHEST_PRIORITY}")
+_delay = _whole(
+    0, LONGEST_DELAY_MS, f"use 0 (at once) or whole milliseconds up to {LONGEST_DELAY_MS} (five years)"
+)
+_attempts = _whole(1, LARGEST_INTEGER, "use a whole number from 1 (run once, never again)")
+_keep_logs = _whole(1, LARGEST_INTEGER, "use how many lines to keep, from 1")
+_backoff_delay = _whole(
+    1, LONGEST_DELAY_MS, f"use whole milliseconds from 1 up to {LONGEST_DELAY_MS} (five years)"
+)
+_keep_count = _whole(0, LARGEST_INTEGER, "use True (remove), False (keep all), or how many to keep, from 0")
+_keep_age = _whole(1, LARGEST_INTEGER, "use whole seconds from 1, or True to remove at once")
 
 
 def _lifo(name: str, value: Any) -> bool:
@@ -167,11 +169,9 @@ def _backoff(name: str, value: Any) -> Backoff:
     kind = value.get("type")
     if kind not in BACKOFF_KINDS:
         raise InvalidOptions(f"{name} type is {short_repr(kind)}; {_BACKOFF_WAY_OUT}")
-    delay = value.get("delay", DEFAULT_BACKOFF_MS)
-    way_out = f"use whole milliseconds from 1 up to {LONGEST_DELAY_MS} (five years)"
     return Backoff(
         kind,
-        _whole(f"{name} delay", delay, 1, LONGEST_DELAY_MS, way_out),
+        _backoff_delay(f"{name} delay", value.get("delay", DEFAULT_BACKOFF_MS)),
         _jitter(f"{name} jitter", value.get("jitter", 0.0)),
     )
 
@@ -197,8 +197,7 @@ def _keep(name: str, value: Any) -> Keep:
         value = {"count": value}
     count, age = value.get("count"), value.get("age")
     if count is not None:
-        way_out = "use True (remove), False (keep all), or how many to keep, from 0"
-        _whole(name, count, 0, LARGEST_INTEGER, way_out)
+        _keep_count(name, count)
         if count > MANY_KEPT:
             warnings.warn(
                 f"{name} keeps {count} jobs; above {MANY_KEPT} every end of a job takes longer",
@@ -206,7 +205,7 @@ def _keep(name: str, value: Any) -> Keep:
                 stacklevel=4,
             )
     if age is not None:
-        _whole(f"{name} age", age, 1, LARGEST_INTEGER, "use whole seconds from 1, or True to remove at once")
+        _keep_age(f"{name} age", age)
     return Keep(count=count, age=age)
 
 
@@ -217,7 +216,6 @@ def _check_parts(name: str, value: Mapping[str, Any], known: tuple[str, ...]) ->
 
 
 _NO_VALUE: Any = object()
-_Check = Callable[[str, Any], Any]
 
 # option: its field, the capability it needs, its check, and the value that needs no capability
 _OPTIONS: dict[str, tuple[str, Capability, _Check, Any]] = {

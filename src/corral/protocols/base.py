@@ -58,6 +58,8 @@ class ProtocolSpec:
     """Which priorities run first."""
     metric_states: Mapping[JobState, str] | None = None
     """The states as the contract's own metric names them, where it has one."""
+    metric_names: Mapping[str, str] = field(default_factory=dict)
+    """Names in the contract of worker metrics, by Corral's names of them (both without `_total`)."""
     has_http: bool = False
     """Whether the contract has an HTTP interface of its own."""
     has_job_events: bool = False

@@ -31,12 +31,20 @@ class Store:
     def __init__(self, url: str, reply_timeout: float = REPLY_TIMEOUT_S) -> None:
         self.url = url
         self._redis_address = RedisAddress.parse(url)
-        self.address = self._redis_address.display
-        """The URL without its password."""
         self._reply_timeout: float = self._redis_address.options.pop("socket_timeout", reply_timeout)
         is_cluster = self._redis_address.deployment is Deployment.CLUSTER
         self._slots = SlotMap(self._redis_address) if is_cluster else None
         self._connection = self._connect(self._reply_timeout)
+
+    @property
+    def address(self) -> str:
+        """The URL without its password."""
+        return self._redis_address.display
+
+    @property
+    def connection(self) -> Connection | ClusterConnection:
+        """The connection that all calls share."""
+        return self._connection
 
     def blocking_connection(self, name: str, block_s: float) -> "BlockingConnection":
         """Return a connection of its own, named `name`, for calls that block up to `block_s`."""
@@ -54,15 +62,15 @@ class Store:
 
     async def call(self, *command: Any) -> Any:
         """Return the reply to one command."""
-        return await self._connection.call(*command)
+        return await self.connection.call(*command)
 
     async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Return the replies to commands sent together, not as a transaction."""
-        return await self._connection.pipe(commands)
+        return await self.connection.pipe(commands)
 
     async def run(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> Any:
         """Return the reply to a script, which is sent in full where the server does not know it."""
-        call = self._connection.call
+        call = self.connection.call
         try:
             return await call("EVALSHA", script.sha, len(keys), *keys, *args)
         except NoScriptError:
@@ -77,12 +85,12 @@ class Store:
             return []
         commands = [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in calls]
         try:
-            return await self._connection.transact(commands)
+            return await self.connection.transact(commands)
         except NoScriptError:
             # none of the calls ran; the first one loads the script
             keys, args = calls[0]
             first = ("EVAL", script.text, len(keys), *keys, *args)
-            return await self._connection.transact([first, *commands[1:]])
+            return await self.connection.transact([first, *commands[1:]])
 
     async def check_connection(self) -> None:
         """Return when the server replies; else raise an error with its address and the way out."""
@@ -96,7 +104,7 @@ class Store:
 
     async def close(self) -> None:
         """Close every connection."""
-        self._connection.disconnect()
+        self.connection.disconnect()
 
 
 class BlockingConnection:

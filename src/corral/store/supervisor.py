@@ -90,8 +90,11 @@ class Supervisor:
     def _evict(self) -> None:
         """Shut down the server of a supervisor that was killed, where the kernel did not."""
         sockets = sockets_of(self.folder)
-        if sockets is None or _is_listening(sockets / SUPERVISOR_SOCKET):
+        if sockets is None:
             return
+        with suppress(OSError):
+            connect(sockets / SUPERVISOR_SOCKET).close()
+            return  # it is alive
         with suppress(OSError), connect(sockets / SERVER_SOCKET) as connection:
             connection.sendall(b"SHUTDOWN NOSAVE\r\n")
 
@@ -133,16 +136,14 @@ class Supervisor:
         assert self.server is not None
         if self.server.poll() is not None:
             if not self.is_ready:
-                raise SupervisorError(f"{self.binary} ended at once in {self.folder}: {self._log_tail()}")
+                log = (self.folder / LOG).read_text(errors="replace").strip().splitlines()
+                tail = " / ".join(log[-3:]) or "its log is empty"
+                raise SupervisorError(f"{self.binary} ended at once in {self.folder}: {tail}")
             # killed from outside: its append-only file has the data
             self._start_server()
         elif not self.is_ready and _replies(self.sockets / SERVER_SOCKET):
             self.is_ready = True
             self._send_all(self._ready_message())
-
-    def _log_tail(self) -> str:
-        lines = (self.folder / LOG).read_text(errors="replace").strip().splitlines()
-        return " / ".join(lines[-3:]) or "its log is empty"
 
     def _ready_message(self) -> dict[str, Any]:
         return {"url": f"unix://{quote(str(self.sockets / SERVER_SOCKET))}", "pid": os.getpid()}
@@ -153,19 +154,20 @@ class Supervisor:
         readable, _, _ = select.select([self._wakeup, self.listener, *self.owners], [], [], timeout)
         for connection in readable:
             if connection is self.listener:
-                self._add_owner(self.listener.accept()[0])
+                owner = self.listener.accept()[0]
+                self.owners.append(owner)
+                if self.is_ready:
+                    _send(owner, self._ready_message())
             elif connection is self._wakeup:
                 self._wakeup.recv(64)
             else:
                 self._receive(connection)
         if self.owners:
-            self._close_leaving()
+            # the last owner's connection stays open until this process ends: that is how it sees the end
+            for owner in self.leaving:
+                owner.close()
+            self.leaving.clear()
             self._check_server()
-
-    def _add_owner(self, owner: socket.socket) -> None:
-        self.owners.append(owner)
-        if self.is_ready:
-            _send(owner, self._ready_message())
 
     def _receive(self, owner: socket.socket) -> None:
         """Remove an owner whose connection has closed; owners send nothing."""
@@ -174,12 +176,6 @@ class Supervisor:
                 return
         self.owners.remove(owner)
         self.leaving.append(owner)
-
-    def _close_leaving(self) -> None:
-        # the last owner's connection stays open until this process ends: that is how it sees the end
-        for owner in self.leaving:
-            owner.close()
-        self.leaving.clear()
 
     def _send_all(self, line: dict[str, Any]) -> None:
         for owner in self.owners:
@@ -190,20 +186,16 @@ class Supervisor:
             # first, so that a new owner starts another supervisor, which waits for the folder
             self.listener.close()
         if self.server is not None:
-            _stop(self.server)
+            self.server.terminate()
+            try:
+                self.server.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.server.kill()
+                self.server.wait()
         if self.lock is not None and _try_lock(self.lock):
             _remove_sockets(self.folder, self.sockets)
         if self.temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _stop(server: subprocess.Popen[bytes]) -> None:
-    server.terminate()
-    try:
-        server.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
 
 
 def _try_lock(lock: int) -> bool:
@@ -262,14 +254,6 @@ def connect(path: Path, timeout: float = 1.0) -> socket.socket:
     return connection
 
 
-def _is_listening(path: Path) -> bool:
-    try:
-        connect(path).close()
-    except OSError:
-        return False
-    return True
-
-
 def _replies(path: Path) -> bool:
     try:
         with connect(path) as connection:
@@ -300,16 +284,12 @@ def dies_with_parent() -> Callable[[], None] | None:
     return prepare
 
 
-def _exit(_signal: int, _frame: Any) -> None:
-    sys.exit(0)
-
-
 def main(arguments: list[str]) -> None:
     """Detach from the owner that started this process, then run."""
     folder, binary, first, temporary = arguments
     if os.fork():
         os._exit(0)
-    signal.signal(signal.SIGTERM, _exit)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     connection = socket.socket(fileno=int(first))

@@ -1,1 +1,1 @@
-"""What the house tells its keepers: metrics and logs."""
+"""Metrics and logging."""

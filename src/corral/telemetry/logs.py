@@ -1,4 +1,4 @@
-"""Structured logs: one event a line, with fields, and without payloads."""
+"""Structured logs: one event a line, with fields, without payloads."""
 
 import logging
 import sys
@@ -13,9 +13,9 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 def configure(
     level: str = "info", json: bool | None = None, stream: TextIO | None = None, cache: bool = True
 ) -> None:
-    """From here on logs go to `stream` (stderr), as JSON lines or, on a terminal, for people.
+    """Send logs to `stream` (stderr), as JSON lines or, on a terminal, as text.
 
-    Corral's own lines name jobs by id and never carry their data or results.
+    Corral's lines name jobs by id and contain neither their data nor their results.
 
     >>> configure(level="warning", json=True)
     """
@@ -27,7 +27,7 @@ def configure(
 
 
 def _configure_own(level: int, json: bool | None, stream: TextIO, cache: bool) -> None:
-    """Corral's own lines alone; the standard library's `logging` stays as the program left it."""
+    """Configure Corral's lines only; the standard library's `logging` is not touched."""
     structlog.configure(
         processors=_processors(not stream.isatty() if json is None else json, stream),
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -49,9 +49,9 @@ def _processors(json: bool, stream: TextIO) -> list[Processor]:
 
 
 def logger(part: str, **fields: Any) -> FilteringBoundLogger:
-    """A logger for one part of the house; `fields` are on each of its lines.
+    """Return a logger for one part of Corral; `fields` are on each of its lines.
 
-    Where nobody has configured logs they go to stderr: stdout is the program's own.
+    Without configuration logs go to stderr: stdout belongs to the program.
 
     >>> log = logger("worker", queue="mail")
     """

@@ -1,18 +1,53 @@
-"""The numbers a worker tells Prometheus, gathered once a turn so that a job costs next to nothing."""
+"""Prometheus metrics of workers, counted once a turn so that a job costs next to nothing."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry
+from corral.core import ports
+from corral.errors import RedisError
+from corral.telemetry.logs import logger
 
 LABELS = ("protocol", "queue")
 RUN_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
-EXTEND_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+RENEWAL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+TURNS = "corral_turns"
+UNKNOWN = "corral_outcomes_unknown"
+LOST = "corral_outcomes_lost"
+RENEWALS = "corral_lock_renewals"
+RENEWAL_FAILURES = "corral_lock_renewal_failures"
+LOST_LOCKS = "corral_locks_lost"
+STALLED = "corral_jobs_stalled"
+SKIPPED = "corral_recoveries_skipped"
+RECONNECTS = "corral_redis_reconnects"
+RUNNING = "corral_jobs_running"
+REDIS_UP = "corral_redis_up"
+RENEWAL_SECONDS = "corral_lock_renewal_duration_seconds"
+
+COUNTERS = {
+    TURNS: "Round trips that settled or claimed.",
+    UNKNOWN: "Outcomes that may have been written or not.",
+    LOST: "Outcomes that were refused because the lock was lost.",
+    RENEWALS: "Lock renewals tried, one per job and beat.",
+    RENEWAL_FAILURES: "Lock renewals that failed.",
+    LOST_LOCKS: "Locks that a renewal found lost while the job ran.",
+    STALLED: "Abandoned jobs that recovery found.",
+    SKIPPED: "Recoveries skipped because the previous one had not ended.",
+    RECONNECTS: "Tries to reach Redis again.",
+}
+GAUGES = {
+    RUNNING: "Jobs held by the workers of this process.",
+    REDIS_UP: "Whether Redis replies: 1 or 0.",
+}
+HELP = {**COUNTERS, **GAUGES, RENEWAL_SECONDS: "How long one round trip of lock renewals took, in seconds."}
+
+M = TypeVar("M")
 
 
 class RunTimes(Collector):
@@ -38,11 +73,11 @@ class RunTimes(Collector):
             self._sums[labels] = self._sums.get(labels, 0.0) + sum(seconds)
 
     def describe(self) -> Iterable[HistogramMetricFamily]:
-        """The name alone: registering must not collect."""
+        """Return the name alone: registering must not collect."""
         return [HistogramMetricFamily(self.NAME, self.HELP, labels=LABELS)]
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """The buckets as Prometheus counts them: each holds all that are smaller."""
+        """Yield the cumulative buckets."""
         family = HistogramMetricFamily(self.NAME, self.HELP, labels=LABELS)
         with self._lock:
             for labels, counts in self._counts.items():
@@ -54,130 +89,140 @@ class RunTimes(Collector):
         yield family
 
 
+class ProtocolGauges(Collector):
+    """Gauges of the protocols, read from the server at each scrape; none while it is unavailable."""
+
+    def __init__(self, read: Callable[[], Sequence[ports.Gauge]]) -> None:
+        self._read = read
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Return nothing: registering must not read from the server."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield one family for each name."""
+        try:
+            gauges = self._read()
+        except (RedisError, TimeoutError) as error:
+            logger("metrics").warning("the protocols' gauges could not be read", why=str(error))
+            return
+        families: dict[str, GaugeMetricFamily] = {}
+        for gauge in gauges:
+            family = families.get(gauge.name)
+            if family is None:
+                family = GaugeMetricFamily(gauge.name, gauge.text, labels=list(gauge.labels))
+                families[gauge.name] = family
+            family.add_metric(list(gauge.labels.values()), gauge.value)
+        yield from families.values()
+
+
+class _Families(dict[str, M]):
+    """Metrics by name: Corral's own, and others made when first used."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[str, str], M]) -> None:
+        self._make = make
+        self.update({name: make(name, HELP[name]) for name in names})
+
+    def __missing__(self, name: str) -> M:
+        family = self[name] = self._make(name, HELP.get(name, "As in the protocol's specification."))
+        return family
+
+
 class Metrics:
-    """Every metric of one process, in a registry of its own or in the one that is given.
+    """The metrics of one process, in a registry of its own or in a given one.
 
     >>> metrics = Metrics()
-    >>> metrics.queue("bullmq", "mail").lost_work(1)
-    >>> b'bullmq_lost_work_total{protocol="bullmq",queue="mail"} 1.0' in metrics.exposition()
+    >>> metrics.queue("bullmq", "mail").add(LOST)
+    >>> b'corral_outcomes_lost_total{protocol="bullmq",queue="mail"} 1.0' in metrics.exposition()
     True
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.registry = registry or CollectorRegistry()
-        self._queues: dict[tuple[str, str], QueueMetrics] = {}
+        self.registry = all_metrics = registry or CollectorRegistry()
+        self.counters = _Families(
+            COUNTERS, lambda name, text: Counter(name, text, LABELS, registry=all_metrics)
+        )
+        self.gauges = _Families(GAUGES, lambda name, text: Gauge(name, text, LABELS, registry=all_metrics))
+        self.histograms = _Families(
+            [RENEWAL_SECONDS],
+            lambda name, text: Histogram(name, text, LABELS, buckets=RENEWAL_BUCKETS, registry=all_metrics),
+        )
+        self.jobs = Counter("corral_jobs", "Attempts settled.", (*LABELS, "outcome"), registry=all_metrics)
         self.run_times = RunTimes()
-        self.registry.register(self.run_times)
-        self.jobs = self._counter("corral_jobs", "Attempts settled, by outcome.", "outcome")
-        self.running = self._gauge("corral_jobs_running", "Jobs in the hands of this process's workers.")
-        self.turns = self._counter("corral_turns", "Round trips that settled or claimed.")
-        self.unknown = self._counter("corral_settle_unknown", "Settlements whose fate cannot be known.")
-        self.renewals = self._counter("bullmq_heartbeat", "Lock renewals tried, one per job and beat.")
-        self.renewal_failures = self._counter("bullmq_heartbeat_failure", "Lock renewals that failed.")
-        self.lost_locks = self._counter("bullmq_lock_lost", "Locks a renewal found gone while the job ran.")
-        self.lost_work = self._counter("bullmq_lost_work", "Ended attempts whose settlement was refused.")
-        self.stalled = self._counter("bullmq_stalled_jobs_detected", "Abandoned jobs recovery found.")
-        self.skipped = self._counter("bullmq_stalled_checker_skipped", "Recoveries skipped: one still ran.")
-        self.connected = self._gauge("bullmq_redis_connection_status", "Does the server answer? 1 or 0.")
-        self.reconnects = self._counter("bullmq_redis_reconnect_attempts", "Tries to reach a server again.")
+        all_metrics.register(self.run_times)
         self.job_count = Gauge(
             "bullmq_job_count",
             "Jobs in the queue, by state.",
             ("queue", "state"),
-            registry=self.registry,
+            registry=all_metrics,
             multiprocess_mode="mostrecent",
         )
-        self.extend_seconds = Histogram(
-            "bullmq_lock_extend_duration_seconds",
-            "How long one round trip of renewals took, in seconds.",
-            LABELS,
-            buckets=EXTEND_BUCKETS,
-            registry=self.registry,
-        )
+        self._queues: dict[tuple[str, str], QueueMetrics] = {}
 
-    def _counter(self, name: str, text: str, *more: str) -> Counter:
-        return Counter(name, text, (*LABELS, *more), registry=self.registry)
+    def queue(self, protocol: str, queue: str, own_names: Mapping[str, str] | None = None) -> "QueueMetrics":
+        """Return the metrics of one queue; the same object for the same queue.
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(name, text, LABELS, registry=self.registry)
-
-    def queue(self, protocol: str, queue: str) -> "QueueMetrics":
-        """The metrics as one worker uses them; the same object for the same queue."""
+        `own_names` are the further names of these metrics in the protocol's specification.
+        """
         bound = self._queues.get((protocol, queue))
         if bound is None:
-            bound = self._queues[protocol, queue] = QueueMetrics(self, protocol, queue)
+            bound = self._queues[protocol, queue] = QueueMetrics(self, (protocol, queue), own_names or {})
         return bound
 
     def count_jobs(self, queue: str, counts: Mapping[str, int]) -> None:
-        """Take over a queue's counts by state, in its protocol's own words."""
+        """Set a queue's counts by state, in its protocol's own words."""
         for state, count in counts.items():
             self.job_count.labels(queue, state).set(count)
 
     def exposition(self) -> bytes:
-        """Everything as text for Prometheus to scrape."""
+        """Return all metrics as text for Prometheus to scrape."""
         return generate_latest(self.registry)
 
 
 class QueueMetrics:
-    """One queue's metrics, with their labels already looked up."""
+    """The metrics of one queue, with their labels already looked up."""
 
-    def __init__(self, metrics: Metrics, protocol: str, queue: str) -> None:
-        labels = self._labels = (protocol, queue)
+    def __init__(self, metrics: Metrics, labels: tuple[str, str], own_names: Mapping[str, str]) -> None:
+        def named(name: str) -> list[str]:
+            return [name, own_names[name]] if name in own_names else [name]
+
         self._metrics = metrics
-        self._turns = metrics.turns.labels(*labels)
-        self._running = metrics.running.labels(*labels)
-        self._unknown = metrics.unknown.labels(*labels)
-        self._renewals = metrics.renewals.labels(*labels)
-        self._failures = metrics.renewal_failures.labels(*labels)
-        self._lost_locks = metrics.lost_locks.labels(*labels)
-        self._lost_work = metrics.lost_work.labels(*labels)
-        self._stalled = metrics.stalled.labels(*labels)
-        self._skipped = metrics.skipped.labels(*labels)
-        self._connected = metrics.connected.labels(*labels)
-        self._reconnects = metrics.reconnects.labels(*labels)
-        self._extend_seconds = metrics.extend_seconds.labels(*labels)
-        self._jobs: dict[type, Counter] = {
-            outcome: metrics.jobs.labels(*labels, outcome.__name__.lower())
-            for outcome in (Completed, Retry, Dead, Cancelled, Released, Postponed)
+        self._labels = labels
+        self._counters = {
+            name: [metrics.counters[each].labels(*labels) for each in named(name)] for name in COUNTERS
         }
+        self._gauges = {
+            name: [metrics.gauges[each].labels(*labels) for each in named(name)] for name in GAUGES
+        }
+        self._renewal_seconds = [metrics.histograms[each].labels(*labels) for each in named(RENEWAL_SECONDS)]
+        self._outcomes: dict[type, Counter] = {}
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Add to a counter."""
+        for counter in self._counters[name]:
+            counter.inc(count)
+
+    def set(self, name: str, value: int) -> None:
+        """Set a gauge."""
+        for gauge in self._gauges[name]:
+            gauge.set(value)
 
     def turn(self, outcomes: Mapping[type, int], seconds: Sequence[float], running: int) -> None:
-        """One round trip: what it settled, by the outcome's class, how long that ran, what is held now."""
-        self._turns.inc()
-        self._running.set(running)
+        """Count one round trip: what it settled, by the outcome's class, the run times, what is held now."""
+        self.add(TURNS)
+        self.set(RUNNING, running)
         for outcome, count in outcomes.items():
-            counter = self._jobs.get(outcome)
+            counter = self._outcomes.get(outcome)
             if counter is None:
                 word = outcome.__name__.lower()
-                counter = self._jobs[outcome] = self._metrics.jobs.labels(*self._labels, word)
+                counter = self._outcomes[outcome] = self._metrics.jobs.labels(*self._labels, word)
             counter.inc(count)
         if seconds:
             self._metrics.run_times.observe(self._labels, seconds)
 
-    def lost_work(self, count: int) -> None:
-        self._lost_work.inc(count)
-
-    def unknown(self, count: int) -> None:
-        self._unknown.inc(count)
-
     def renewed(self, tried: int, failed: int, seconds: float) -> None:
-        """One beat: how many locks it tried to renew, how many of them failed, and how long it took."""
-        self._renewals.inc(tried)
-        self._extend_seconds.observe(seconds)
-        if failed:
-            self._failures.inc(failed)
-
-    def lost_locks(self, count: int) -> None:
-        self._lost_locks.inc(count)
-
-    def stalled(self, count: int) -> None:
-        self._stalled.inc(count)
-
-    def skipped(self) -> None:
-        self._skipped.inc()
-
-    def connected(self, answers: bool) -> None:
-        self._connected.set(1 if answers else 0)
-
-    def reconnecting(self) -> None:
-        self._reconnects.inc()
+        """Count one beat: the locks it tried to renew, how many failed, and how long it took."""
+        self.add(RENEWALS, tried)
+        self.add(RENEWAL_FAILURES, failed)
+        for histogram in self._renewal_seconds:
+            histogram.observe(seconds)

@@ -1,10 +1,17 @@
 """The worker runtime: claim, execute, settle. It knows the model and the ports, never a protocol."""
 
+from corral.worker.config import (
+    DEFAULT_CONCURRENCY,
+    Connections,
+    OpenConnections,
+    WorkerConfig,
+    default_name,
+    wall_clock,
+)
 from corral.worker.context import BlockingJobContext, JobContext
 from corral.worker.events import Listener, WorkerEvent, WorkerEventKind
 from corral.worker.handlers import ANY_NAME, Handler, HandlerKind, HandlerRegistry
-from corral.worker.heartbeat import Connections, OpenConnections
-from corral.worker.worker import DEFAULT_CONCURRENCY, Worker, default_name, wall_clock
+from corral.worker.worker import Worker
 
 __all__ = [
     "ANY_NAME",
@@ -18,6 +25,7 @@ __all__ = [
     "Listener",
     "OpenConnections",
     "Worker",
+    "WorkerConfig",
     "WorkerEvent",
     "WorkerEventKind",
     "default_name",

@@ -8,7 +8,7 @@ from structlog.typing import FilteringBoundLogger
 
 from corral.core.job import Claim
 from corral.core.outcome import Outcome
-from corral.telemetry.metrics import QueueMetrics
+from corral.telemetry.metrics import LOST, UNKNOWN, QueueMetrics
 
 
 class WorkerEventKind(StrEnum):
@@ -61,13 +61,13 @@ class Monitor:
 
     def lost(self, claim: Claim, outcome: Outcome | None, error: BaseException) -> None:
         """Report an attempt whose outcome was refused."""
-        self.metrics.lost_work(1)
+        self.metrics.add(LOST)
         text = "lost work: the outcome of an attempt was refused"
         self._report(text, WorkerEvent(WorkerEventKind.LOST, claim, outcome, error))
 
     def unknown(self, claim: Claim, outcome: Outcome | None, error: BaseException) -> None:
         """Report an attempt whose outcome may have been written or not."""
-        self.metrics.unknown(1)
+        self.metrics.add(UNKNOWN)
         text = "unknown: the outcome of an attempt may have been written or not"
         self._report(text, WorkerEvent(WorkerEventKind.UNKNOWN, claim, outcome, error))
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from corral.core.job import Claim
-from corral.core.outcome import RetryPolicy
 from corral.core.ports import Reporter
 from corral.worker.async_runner import AsyncRunner
 from corral.worker.attempt import (
@@ -16,8 +15,9 @@ from corral.worker.attempt import (
     RunningAttempt,
     ThreadAttempt,
 )
+from corral.worker.config import WorkerConfig
 from corral.worker.context import BlockingJobContext, JobContext
-from corral.worker.handlers import HandlerKind, HandlerRegistry
+from corral.worker.handlers import HandlerKind
 from corral.worker.processes.pool import ProcessJobContext
 from corral.worker.settling import Settler
 from corral.worker.thread_runner import ThreadRunner
@@ -32,24 +32,19 @@ class Executor:
 
     def __init__(
         self,
-        handlers: HandlerRegistry,
-        policy: RetryPolicy,
+        config: WorkerConfig,
         reporter: Reporter,
         *,
-        queue: str,
-        concurrency: int,
-        clock: Callable[[], int],
         is_held: Callable[[Attempt], bool],
         ended: Callable[[EndedAttempt], None],
         freed: Callable[[], None],
         crashed: Callable[[BaseException], None],
-        logs_payloads: bool = False,
     ) -> None:
-        self._handlers = handlers
+        self._handlers = config.handlers
         self._reporter = reporter
-        self._settler = Settler(policy, queue=queue, clock=clock, ended=ended, logs_payloads=logs_payloads)
+        self._settler = Settler(config, ended)
         self._async = AsyncRunner(self._settler, is_held, crashed)
-        self._threads = ThreadRunner(self._settler, reporter, concurrency=concurrency, freed=freed)
+        self._threads = ThreadRunner(self._settler, reporter, config.concurrency, freed)
 
     @property
     def overdue(self) -> int:

@@ -2,34 +2,20 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from threading import Thread
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
-from corral.core.ports import Broker, Reporter
 from corral.errors import RedisError
 from corral.telemetry.logs import logger
-from corral.telemetry.metrics import QueueMetrics
+from corral.telemetry.metrics import LOST_LOCKS
 from corral.worker.attempt import Attempt, RunningAttempt, moment
+from corral.worker.config import Connections, WorkerConfig
 
 LONGEST_INTERVAL_S = 10.0
 """A worker reports that it is alive at least this often, however long its locks are."""
 STOP_TIMEOUT_S = 2.0
-
-
-class Connections(NamedTuple):
-    """The ports a worker needs to one queue, for one event loop."""
-
-    broker: Broker
-    reporter: Reporter
-
-
-OpenConnections = Callable[[], AbstractAsyncContextManager[Connections]]
-"""Opens connections in the event loop that enters it, and closes them on exit.
-
-A worker enters it twice: the heartbeat's thread has its own loop and so its own connection.
-"""
 
 
 class Heartbeat:
@@ -38,28 +24,19 @@ class Heartbeat:
     A beat that fails is logged and counted, the handlers go on, and the next beat tries again.
     """
 
-    def __init__(
-        self,
-        open_connections: OpenConnections,
-        held: Callable[[], list[Attempt]],
-        *,
-        queue: str,
-        lock_ms: int,
-        clock: Callable[[], int],
-        metrics: QueueMetrics,
-    ) -> None:
-        self.interval = min(lock_ms / 4000, LONGEST_INTERVAL_S)
-        self._open_connections = open_connections
+    def __init__(self, config: WorkerConfig, held: Callable[[], list[Attempt]]) -> None:
+        self.interval = min(config.profile.lock_ms / 4000, LONGEST_INTERVAL_S)
+        self._open_connections = config.open_connections
+        self._clock = config.clock
+        self._metrics = config.metrics
         self._held = held
-        self._clock = clock
-        self._metrics = metrics
-        self._log = logger("heartbeat", queue=queue)
+        self._log = logger("heartbeat", queue=config.queue)
         self._worker_loop = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self._is_stopped = False
         self._ended = asyncio.Event()
-        self._thread = Thread(target=self._serve, name=f"corral-heartbeat-{queue}", daemon=True)
+        self._thread = Thread(target=self._serve, name=f"corral-heartbeat-{config.queue}", daemon=True)
 
     def start(self) -> None:
         """Beat from now on."""
@@ -75,6 +52,7 @@ class Heartbeat:
                 self._loop.call_soon_threadsafe(self._stopping.set)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), STOP_TIMEOUT_S)
+            self._thread.join(STOP_TIMEOUT_S)  # its last statement was to set `_ended`
 
     # -- in the thread ------------------------------------------------------------------------------------
 
@@ -146,7 +124,7 @@ class Heartbeat:
         # one whose settlement is under way has no lock any more either: only its verdict can tell
         if not attempt.is_ended and not attempt.context.lost:
             attempt.context.lost = True
-            self._metrics.lost_locks(1)
+            self._metrics.add(LOST_LOCKS)
             job_id = attempt.claim.job.id
             self._log.error(f"lost the lock of job {job_id}; its outcome will be refused", job=job_id)
 

@@ -8,38 +8,33 @@ from corral.core.job import Claim
 from corral.core.ports import Broker
 from corral.errors import RedisError
 from corral.telemetry.logs import logger
-from corral.telemetry.metrics import QueueMetrics
+from corral.telemetry.metrics import SKIPPED, STALLED
+from corral.worker.config import WorkerConfig
 
 LAST_RUN_S = 1.0
+PROMOTE_EVERY_S = 5.0
 
 
 class PeriodicTask:
     """Calls `_run` at once and then every so many seconds, never twice at a time."""
 
-    name = "task"
-
-    def __init__(self, broker: Broker, *, every: float, queue: str, metrics: QueueMetrics) -> None:
+    def __init__(self, name: str, config: WorkerConfig, broker: Broker, every: float) -> None:
+        self._name = name
         self._broker = broker
         self._every = every
-        self._metrics = metrics
-        self._log = logger(self.name, queue=queue)
-        self._ticking: asyncio.Task[None] | None = None
+        self._metrics = config.metrics
+        self._log = logger(name, queue=config.queue)
         self._running: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Run from now on."""
         self._ticking = asyncio.create_task(self._tick())
 
     async def stop(self) -> None:
         """Run no more; a run under way has a moment to end, because its reply may contain claims."""
-        if self._ticking is not None:
-            self._ticking.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._ticking
+        self._ticking.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._ticking
         if self._running is not None:
             await asyncio.wait([self._running], timeout=LAST_RUN_S)
             self._running.cancel()
-        self._ticking = self._running = None
 
     async def _tick(self) -> None:
         while True:
@@ -53,12 +48,12 @@ class PeriodicTask:
         try:
             await self._run()
         except RedisError as error:
-            self._log.warning(f"{self.name} could not run: {error}")
+            self._log.warning(f"{self._name} could not run: {error}")
         except Exception:
-            self._log.exception(f"{self.name} failed")
+            self._log.exception(f"{self._name} failed")
 
     def _skip(self) -> None:
-        self._log.warning(f"{self.name} skipped: the previous run has not ended")
+        self._log.warning(f"{self._name} skipped: the previous run has not ended")
 
     async def _run(self) -> None:
         raise NotImplementedError
@@ -67,40 +62,33 @@ class PeriodicTask:
 class RecoveryTask(PeriodicTask):
     """Puts back the jobs of dead workers."""
 
-    name = "recovery"
-
     def __init__(
-        self,
-        broker: Broker,
-        adopt: Callable[[Sequence[Claim]], None],
-        *,
-        every: float,
-        queue: str,
-        metrics: QueueMetrics,
+        self, config: WorkerConfig, broker: Broker, adopt: Callable[[Sequence[Claim]], None]
     ) -> None:
-        super().__init__(broker, every=every, queue=queue, metrics=metrics)
+        super().__init__("recovery", config, broker, config.profile.recover_ms / 1000)
         self._adopt = adopt
 
     async def _run(self) -> None:
         recovery = await self._broker.recover()
         if recovery.claims:
             self._adopt(recovery.claims)
-        count = len(recovery.requeued) + len(recovery.ended) + len(recovery.claims)
-        if count:
-            self._metrics.stalled(count)
-            self._log.warning(
-                f"found {count} abandoned jobs", requeued=len(recovery.requeued), ended=len(recovery.ended)
-            )
+        requeued, ended = len(recovery.requeued), len(recovery.ended)
+        if count := requeued + ended + len(recovery.claims):
+            self._metrics.add(STALLED, count)
+            self._log.warning(f"found {count} abandoned jobs", requeued=requeued, ended=ended)
 
     def _skip(self) -> None:
         super()._skip()
-        self._metrics.skipped()
+        self._metrics.add(SKIPPED)
 
 
 class PromotionTask(PeriodicTask):
     """Makes due jobs claimable where no turn does: each turn that claims promotes as well."""
 
-    name = "promotion"
+    def __init__(self, config: WorkerConfig, broker: Broker) -> None:
+        promote_ms = config.profile.promote_ms
+        every = PROMOTE_EVERY_S if promote_ms is None else promote_ms / 1000
+        super().__init__("promotion", config, broker, every)
 
     async def _run(self) -> None:
         await self._broker.promote()

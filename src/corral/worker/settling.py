@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from corral.core import retry
 from corral.core.job import Job
 from corral.core.known_errors import FailureKind
-from corral.core.outcome import Dead, Outcome, Released, Retry, RetryPolicy, Settlement, decide
+from corral.core.outcome import Dead, Outcome, Released, Retry, Settlement, decide
 from corral.errors import JobTimeout
 from corral.telemetry.logs import logger
 from corral.worker.attempt import EndedAttempt, RefusedAttempt, RunningAttempt
+from corral.worker.config import WorkerConfig
 from corral.worker.outcomes import trace_of
 from corral.worker.processes.errors import RemoteError, rebuild
 
@@ -21,20 +22,12 @@ _FAILED = (Retry, Dead)
 class Settler:
     """Gives each attempt its settlement, once, passes it to `ended`, and logs failures."""
 
-    def __init__(
-        self,
-        policy: RetryPolicy,
-        *,
-        queue: str,
-        clock: Callable[[], int],
-        ended: Callable[[EndedAttempt], None],
-        logs_payloads: bool = False,
-    ) -> None:
-        self._policy = policy
-        self._clock = clock
+    def __init__(self, config: WorkerConfig, ended: Callable[[EndedAttempt], None]) -> None:
+        self._policy = config.policy
+        self._clock = config.clock
+        self._logs_payloads = config.logs_payloads
         self._ended = ended
-        self._log = logger("executor", queue=queue)
-        self._logs_payloads = logs_payloads
+        self._log = logger("executor", queue=config.queue)
 
     def end(self, attempt: RunningAttempt, outcome: Outcome, seconds: float | None) -> None:
         """End the attempt with this outcome; dropped if it has ended before."""

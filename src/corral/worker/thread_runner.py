@@ -92,7 +92,7 @@ class ThreadRunner:
     """Runs handlers in threads and passes their results to the loop; `freed` reports a late free slot."""
 
     def __init__(
-        self, settler: Settler, reporter: Reporter, *, concurrency: int, freed: Callable[[], None]
+        self, settler: Settler, reporter: Reporter, concurrency: int, freed: Callable[[], None]
     ) -> None:
         self.overdue = 0
         """Threads whose job has been settled although they still run; each keeps its slot."""

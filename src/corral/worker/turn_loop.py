@@ -9,10 +9,12 @@ from typing import Any
 from msgspec import Struct
 
 from corral.core.job import Claim
-from corral.core.outcome import Released, RetryPolicy, Settlement
-from corral.core.ports import Broker, Rest, Turn, Why
+from corral.core.outcome import Released, Settlement
+from corral.core.ports import Rest, Turn, Why
 from corral.errors import LockMissing, RedisError
+from corral.telemetry.logs import logger
 from corral.worker.attempt import Attempt, EndedAttempt, Moment, moment
+from corral.worker.config import Connections, WorkerConfig
 from corral.worker.events import Monitor, WorkerEvent, WorkerEventKind
 from corral.worker.executor import Executor
 from corral.worker.outcomes import NO_RESULT, size_of
@@ -49,35 +51,26 @@ class TurnLoop:
     """
 
     def __init__(
-        self,
-        broker: Broker,
-        *,
-        concurrency: int,
-        lock_ms: int,
-        policy: RetryPolicy,
-        clock: Callable[[], int],
-        delays: Callable[[int], float],
-        max_tries: int | None,
-        monitor: Monitor,
+        self, config: WorkerConfig, connections: Connections, crashed: Callable[[BaseException], None]
     ) -> None:
         self.held: dict[Attempt, None] = {}
         """Claims to be settled by this worker; the heartbeat's thread reads this."""
-        self._executor: Executor
-        self._broker = broker
-        self._concurrency = concurrency
-        self._clock = clock
-        self._monitor = monitor
-        self._verdicts = Verdicts(
-            self.held,
-            broker=broker,
-            lock_ms=lock_ms,
-            policy=policy,
-            clock=clock,
-            monitor=monitor,
+        self.executor = Executor(
+            config,
+            connections.reporter,
+            is_held=self.held.__contains__,
             ended=self.ended,
+            freed=self.freed,
+            crashed=crashed,
         )
-        self._redis_wait = RedisWait(delays, max_tries, monitor)
-        self._job_wait = JobWait(broker, self._woken, delays, monitor.log)
+        self._broker = broker = connections.broker
+        self._concurrency = config.concurrency
+        self._clock = config.clock
+        log = logger("worker", queue=config.queue, worker=config.profile.name)
+        self._monitor = monitor = Monitor(log, config.metrics, config.listener)
+        self._verdicts = Verdicts(config, broker, monitor, self.held, self.ended)
+        self._redis_wait = RedisWait(config, monitor)
+        self._job_wait = JobWait(config, broker, monitor, self._woken)
         self._wake = asyncio.Event()
         self._ended: deque[EndedAttempt] = deque()
         self._under_way: deque[tuple[RoundTrip, asyncio.Task[Turn]]] = deque()
@@ -86,7 +79,7 @@ class TurnLoop:
         """Trips without a reply: their settlements are sent again before all else."""
         self._lost_receipt: Any = None
         """The receipt of the claims of a trip without a reply."""
-        self._claimed_at = moment(clock)
+        self._claimed_at = moment(config.clock)
         """When the last trip that claims was sent."""
         self._new_claims: Sequence[Claim] = ()
         """Claims of the last trip, which are started when the next is under way."""
@@ -97,11 +90,7 @@ class TurnLoop:
         self._is_drained = False
         self._mean_seconds: float | None = None
         # one half runs while the other is under way: the server and the handlers work side by side
-        self._most_claims = min(MOST_CLAIMS, max(MOST_SLOW_CLAIMS, -(-concurrency // 2)))
-
-    def bind(self, executor: Executor) -> None:
-        """Set the executor."""
-        self._executor = executor
+        self._most_claims = min(MOST_CLAIMS, max(MOST_SLOW_CLAIMS, -(-config.concurrency // 2)))
 
     def held_attempts(self) -> list[Attempt]:
         """Return what is held, in another thread while this one may change it."""
@@ -184,7 +173,7 @@ class TurnLoop:
         return True
 
     def _free(self) -> int:
-        return self._concurrency - len(self.held) - len(self._new_claims) - self._executor.overdue
+        return self._concurrency - len(self.held) - len(self._new_claims) - self.executor.overdue
 
     def _want(self, settling: int) -> int:
         """Return how many jobs a trip with so many settlements may claim; trips under way settle first."""
@@ -253,13 +242,13 @@ class TurnLoop:
         if not self._is_claiming:
             self._release(claims, locked_at)
             return
-        attempts = self._executor.prepare(claims, locked_at)
+        attempts = self.executor.prepare(claims, locked_at)
         # held before they start: a handler may block the loop from its first line on
         self.held.update(dict.fromkeys(attempts))
         if self._monitor.has_listener:
             for attempt in attempts:
                 self._monitor.emit(WorkerEvent(WorkerEventKind.ACTIVE, attempt.claim))
-        self._executor.start(attempts)
+        self.executor.start(attempts)
 
     def _release(self, claims: Iterable[Claim], locked_at: Moment) -> None:
         for claim in claims:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from corral.core.outcome import Outcome, Released, RetryPolicy, Settlement, decide
+from corral.core.outcome import Outcome, Released, Settlement, decide
 from corral.core.ports import Broker
 from corral.errors import (
     FailedChildren,
@@ -15,6 +15,7 @@ from corral.errors import (
     SettleError,
 )
 from corral.worker.attempt import Attempt, EndedAttempt, Moment, moment
+from corral.worker.config import WorkerConfig
 from corral.worker.events import Monitor
 
 LOCK_SHARE = 0.9
@@ -30,21 +31,18 @@ class Verdicts:
 
     def __init__(
         self,
-        held: dict[Attempt, None],
-        *,
+        config: WorkerConfig,
         broker: Broker,
-        lock_ms: int,
-        policy: RetryPolicy,
-        clock: Callable[[], int],
         monitor: Monitor,
+        held: dict[Attempt, None],
         ended: Callable[[EndedAttempt], None],
     ) -> None:
-        self._held = held
+        self._lock_ms = config.profile.lock_ms
+        self._policy = config.policy
+        self._clock = config.clock
         self._broker = broker
-        self._lock_ms = lock_ms
-        self._policy = policy
-        self._clock = clock
         self._monitor = monitor
+        self._held = held
         self._ended = ended
 
     def applied(

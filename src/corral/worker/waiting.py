@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from structlog.typing import FilteringBoundLogger
-
 from corral.core.ports import Broker, Rest
 from corral.errors import RedisError, RedisResponseError
+from corral.telemetry.metrics import RECONNECTS, REDIS_UP
+from corral.worker.config import WorkerConfig
 from corral.worker.events import Monitor, WorkerEvent, WorkerEventKind
 
 LONGEST_DELAY_TRIES = 32
@@ -18,18 +18,14 @@ class JobWait:
     """Waits for jobs on the broker's blocking connection, once at a time; then calls `woken`."""
 
     def __init__(
-        self,
-        broker: Broker,
-        woken: Callable[[], None],
-        delays: Callable[[int], float],
-        log: FilteringBoundLogger,
+        self, config: WorkerConfig, broker: Broker, monitor: Monitor, woken: Callable[[], None]
     ) -> None:
         self.rest: Rest | None = None
         """Why it waits; None while it does not."""
         self._broker = broker
         self._woken = woken
-        self._delays = delays
-        self._log = log
+        self._delays = config.delays
+        self._log = monitor.log
         self._waiting: asyncio.Task[None] | None = None
         self._failures = 0
 
@@ -70,9 +66,9 @@ class JobWait:
 class RedisWait:
     """Waits between tries to reach Redis, longer each time."""
 
-    def __init__(self, delays: Callable[[int], float], max_tries: int | None, monitor: Monitor) -> None:
-        self._delays = delays
-        self._max_tries = max_tries
+    def __init__(self, config: WorkerConfig, monitor: Monitor) -> None:
+        self._delays = config.delays
+        self._max_tries = config.max_tries
         self._monitor = monitor
         self._tries = 0
         self._retry_now = asyncio.Event()
@@ -83,7 +79,7 @@ class RedisWait:
             self._tries = 0
             self._monitor.log.info("Redis is available again")
             self._monitor.emit(WorkerEvent(WorkerEventKind.AVAILABLE))
-        self._monitor.metrics.connected(True)
+        self._monitor.metrics.set(REDIS_UP, 1)
 
     async def failed(self, error: RedisError) -> None:
         """Wait before the next try; after the last allowed one, raise the error."""
@@ -94,8 +90,8 @@ class RedisWait:
         is_refused = isinstance(error, RedisResponseError)
         delay = self._delays(LONGEST_DELAY_TRIES if is_refused else self._tries)
         self._tries += 1
-        self._monitor.metrics.connected(False)
-        self._monitor.metrics.reconnecting()
+        self._monitor.metrics.set(REDIS_UP, 0)
+        self._monitor.metrics.add(RECONNECTS)
         log = self._monitor.log.error if is_refused else self._monitor.log.warning
         log(f"Redis is unavailable: {error}", tries=self._tries, again_in=round(delay, 3))
         with suppress(TimeoutError):

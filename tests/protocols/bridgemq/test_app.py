@@ -21,7 +21,7 @@ from corral import (
     Unsupported,
 )
 from corral.core.ports import Gauge
-from corral.telemetry.gauges import AskedGauges
+from corral.telemetry.metrics import ProtocolGauges
 from tests.support.apps import ended, reached, working
 from tests.support.polling import becomes_true, eventually
 from tests.support.servers import Server, free_port
@@ -259,10 +259,10 @@ async def test_while_the_server_does_not_answer_the_other_metrics_are_still_told
         raise RedisConnectionError("no server")
 
     gauges: list[Gauge] = [Gauge("a", "b", 1, {"type": 'q"\n'}), Gauge("a", "b", 2, {"type": "r"})]
-    app.metrics.registry.register(AskedGauges(lambda: gauges))
+    app.metrics.registry.register(ProtocolGauges(lambda: gauges))
     assert b'a{type="r"} 2.0' in app.metrics.exposition()
-    app.metrics.registry.register(AskedGauges(away))
-    assert b"bullmq_redis_connection_status" in app.metrics.exposition()
+    app.metrics.registry.register(ProtocolGauges(away))
+    assert b"corral_redis_up" in app.metrics.exposition()
 
 
 # -- corral worker ------------------------------------------------------------------------------------------

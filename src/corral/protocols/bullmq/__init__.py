@@ -95,6 +95,17 @@ class BullmqProtocol:
         default_namespace="bull",
         tags_queues=True,
         priority="lower runs earlier, none runs first",
+        metric_names={
+            "corral_lock_renewals": "bullmq_heartbeat",
+            "corral_lock_renewal_failures": "bullmq_heartbeat_failure",
+            "corral_lock_renewal_duration_seconds": "bullmq_lock_extend_duration_seconds",
+            "corral_locks_lost": "bullmq_lock_lost",
+            "corral_outcomes_lost": "bullmq_lost_work",
+            "corral_jobs_stalled": "bullmq_stalled_jobs_detected",
+            "corral_recoveries_skipped": "bullmq_stalled_checker_skipped",
+            "corral_redis_up": "bullmq_redis_connection_status",
+            "corral_redis_reconnects": "bullmq_redis_reconnect_attempts",
+        },
         metric_states={
             JobState.WAITING: "waiting",
             JobState.DELAYED: "delayed",

@@ -25,7 +25,7 @@ from corral.errors import Unrecoverable
 from corral.worker.context import BaseJobContext, BlockingJobContext, JobContext
 from corral.worker.handlers import is_async
 from corral.worker.outcomes import completed, trace_of
-from corral.worker.processes.errors import describe, error_from_message
+from corral.worker.processes.errors import RemoteError, describe, rebuild
 
 _PR_SET_PDEATHSIG = 1
 
@@ -94,7 +94,8 @@ class ParentPipe:
             case ["reply", number, value]:
                 self._replies.pop(number).set_result(value)
             case ["error", number, error]:
-                self._replies.pop(number).set_exception(error_from_message(error))
+                remote = msgspec.msgpack.decode(error, type=RemoteError)
+                self._replies.pop(number).set_exception(rebuild(remote))
 
     def _cancel(self) -> None:
         context = self._context

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from corral.errors import CorralError, Refused
+from corral.errors import CorralError
 
 _PLAIN = (str, int, float, bool, bytes, type(None))
 
 
 class RemoteError(msgspec.Struct, frozen=True):
-    """An exception as it is sent to the parent."""
+    """An exception as it is sent."""
 
     classes: list[tuple[str, str]]
     """Module and name of its class and of each base class, nearest first."""
@@ -24,7 +24,7 @@ class RemoteError(msgspec.Struct, frozen=True):
     """Its classification by the default table, made where the error's own library is loaded."""
 
 
-def describe(error: BaseException, trace: str, kind: str | None) -> RemoteError:
+def describe(error: BaseException, trace: str = "", kind: str | None = None) -> RemoteError:
     """Return what can be sent of `error`; of a group with a single error, that one."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -77,18 +77,3 @@ def _instance(cls: type[BaseException], remote: RemoteError, is_base: bool) -> B
     except Exception:
         return None
     return error
-
-
-def error_message(error: BaseException) -> dict[str, str]:
-    """Return what the parent sends of an error in a reporter's call."""
-    return {"module": type(error).__module__, "name": type(error).__qualname__, "text": _text(error)}
-
-
-def error_from_message(message: dict[str, str]) -> BaseException:
-    """Return the parent's error as an exception in the child."""
-    cls = _loaded_class(message["module"], message["name"])
-    if cls is not None and issubclass(cls, CorralError):
-        error = cls.__new__(cls, message["text"])
-        error.args = (message["text"],)
-        return error
-    return Refused(f"{message['name']}: {message['text']}")

@@ -20,7 +20,7 @@ from corral.errors import JobTimeout, ProcessDied
 from corral.worker.context import BaseJobContext, ClaimReporter
 from corral.worker.handlers import Handler
 from corral.worker.processes import child
-from corral.worker.processes.errors import RemoteError, error_message
+from corral.worker.processes.errors import RemoteError, describe
 
 # spawned, never forked: a fork copies locks and connections that threads hold
 _SPAWN = multiprocessing.get_context("spawn")
@@ -84,7 +84,7 @@ class HandlerProcess:
             if error is None:
                 self._send("reply", number, done.result())
             else:
-                self._send("error", number, error_message(error))
+                self._send("error", number, msgspec.msgpack.encode(describe(error)))
         except OSError:
             return  # the child is gone, which the thread that runs it sees too
 

@@ -1,0 +1,72 @@
+"""The configuration of a worker, and the connections it opens."""
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from corral.core.outcome import RetryPolicy
+from corral.core.ports import Broker, Profile, Reporter
+from corral.errors import InvalidOptions
+from corral.telemetry.metrics import Metrics, QueueMetrics
+from corral.worker.events import Listener
+from corral.worker.handlers import HandlerRegistry
+
+DEFAULT_CONCURRENCY = 10
+MOST_CONCURRENCY = 10_000
+
+
+class Connections(NamedTuple):
+    """The ports a worker needs to one queue, for one event loop."""
+
+    broker: Broker
+    reporter: Reporter
+
+
+OpenConnections = Callable[[], AbstractAsyncContextManager[Connections]]
+"""Opens connections in the event loop that enters it, and closes them on exit.
+
+A worker enters it twice: the heartbeat's thread has its own loop and so its own connection.
+"""
+
+
+def default_name() -> str:
+    """Return `{hostname}-{pid}-{random}`."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def wall_clock() -> int:
+    """Return the milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class WorkerConfig(Struct, frozen=True, kw_only=True):
+    """The queue a worker serves, and how."""
+
+    queue: str
+    handlers: HandlerRegistry
+    open_connections: OpenConnections
+    profile: Profile
+    delays: Callable[[int], float]
+    """(tries) -> seconds to wait while Redis is unavailable."""
+    max_tries: int | None = None
+    """Tries to reach Redis before the worker ends; None: without end."""
+    policy: RetryPolicy = RetryPolicy()
+    concurrency: int = DEFAULT_CONCURRENCY
+    clock: Callable[[], int] = wall_clock
+    metrics: QueueMetrics = msgspec.field(default_factory=lambda: Metrics().queue("", ""))
+    listener: Listener | None = None
+    logs_payloads: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.concurrency <= MOST_CONCURRENCY:
+            raise InvalidOptions(f"concurrency {self.concurrency!r} is outside 1..{MOST_CONCURRENCY}")
+        if self.profile.lock_ms < 100:
+            lock_ms = self.profile.lock_ms
+            raise InvalidOptions(f"lock_ms {lock_ms!r} is too short to be renewed; use 100 or more")
