@@ -48,7 +48,7 @@ class SparkHarness(QueueHarness):
         """Claim and settle what can be claimed now; return how many jobs that were."""
 
         async def go() -> int:
-            broker = self.protocol.broker(self.on(queue or self.queue).binding())
+            broker = self.protocol.bind(self.on(queue or self.queue).binding()).broker
             worked, settlements = 0, []
             while True:
                 turn = await broker.turn(settlements, min(500, most - worked))
