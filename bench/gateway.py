@@ -28,7 +28,7 @@ BARE = """
 import os, uvicorn
 from contextlib import asynccontextmanager
 from fastapi import FastAPI
-from corral.gateway.models import NewJob
+from corral.gateway.models import JobRequest
 from corral.store.client import Store
 
 @asynccontextmanager
@@ -40,7 +40,7 @@ async def lifespan(app):
 app = FastAPI(lifespan=lifespan)
 
 @app.post("/v1/jobs", status_code=202)
-async def create(job: NewJob):
+async def create(job: JobRequest):
     entry = await app.state.store.call("XADD", "bare", "MAXLEN", "~", 1000, "*", "payload", str(job.payload))
     return {"id": entry.decode(), "status": "queued"}
 
@@ -49,11 +49,11 @@ uvicorn.run(app, port=int(os.environ["PORT"]), log_level="warning", access_log=F
 
 GATEWAY = """
 import os, uvicorn
-from corral.gateway import Settings, create_app
-from corral.gateway.serving import Address, configure
+from corral.gateway import GatewaySettings, create_app
+from corral.gateway.server import configure
 
-settings = Settings(redis_url=os.environ["REDIS_URL"], max_backlog=10_000_000)
-uvicorn.Server(configure(create_app(settings), Address(port=int(os.environ["PORT"])), settings)).run()
+settings = GatewaySettings(redis_url=os.environ["REDIS_URL"], max_backlog=10_000_000)
+uvicorn.Server(configure(create_app(settings), settings, int(os.environ["PORT"]))).run()
 """
 
 

@@ -21,13 +21,13 @@ from corral.store.embedded import EmbeddedServer
 
 GATEWAY = """
 import uvicorn, os
-from corral.gateway import Settings, create_app
-from corral.gateway.serving import Address, configure
+from corral.gateway import GatewaySettings, create_app
+from corral.gateway.server import configure
 
-settings = Settings(
+settings = GatewaySettings(
     redis_url=os.environ["REDIS_URL"], tails_per_client=100_000, max_tails=100_000, max_backlog=10_000_000
 )
-uvicorn.Server(configure(create_app(settings), Address(port=int(os.environ["PORT"])), settings)).run()
+uvicorn.Server(configure(create_app(settings), settings, int(os.environ["PORT"]))).run()
 """
 
 TELL = """

@@ -1,4 +1,4 @@
-"""A FastAPI app that adds jobs, tells how they stand, and streams one job's events.
+"""A FastAPI app that adds jobs, shows their state, and streams the events of a job.
 
 pip install 'corral[gateway]'
 uvicorn fastapi_app:api                    # in one terminal

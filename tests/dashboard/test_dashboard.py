@@ -13,17 +13,16 @@ import pytest
 import redis
 
 from corral import Corral, Unrecoverable
-from corral.gateway.page import FILES
-from tests.gateway.conftest import Open
+from corral.gateway.dashboard import FILES
+from tests.gateway.conftest import OpenGateway
 from tests.support.apps import ended, working
 from tests.support.chromium import CHROMIUM, Chromium
-from tests.support.gateway import KEYS, Gateway
+from tests.support.gateway import KEYS, KEYS_JSON, Gateway
 from tests.support.polling import eventually
 from tests.support.servers import Server, start_valkey
 
-RING = orjson.dumps([{"name": role, "key": key, "roles": [role]} for role, key in KEYS.items()]).decode()
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[2J&amp;<script>alert(2)</script>"
-STATIC = Path(__file__).resolve().parents[2] / "src/corral/gateway/static"
+STATIC = Path(__file__).resolve().parents[2] / "src/corral/gateway/dashboard"
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
@@ -32,16 +31,16 @@ needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not ins
 
 @pytest.mark.parametrize("path", FILES)
 def test_the_files_are_served_under_a_strict_policy(gateway: Gateway, path: str) -> None:
-    answer = gateway.client.get(path)
-    assert (answer.status_code, answer.headers["content-type"]) == (200, FILES[path][1])
+    response = gateway.client.get(path)
+    assert (response.status_code, response.headers["content-type"]) == (200, FILES[path][1])
     policy = dict(
-        part.strip().partition(" ")[::2] for part in answer.headers["content-security-policy"].split(";")
+        part.strip().partition(" ")[::2] for part in response.headers["content-security-policy"].split(";")
     )
     assert policy["default-src"] == policy["trusted-types"] == policy["base-uri"] == "'none'"
     assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
     assert policy["frame-ancestors"] == policy["form-action"] == "'none'"
-    assert "unsafe" not in answer.headers["content-security-policy"]
-    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "unsafe" not in response.headers["content-security-policy"]
+    assert response.headers["x-content-type-options"] == "nosniff"
     assert gateway.client.head(path).status_code == 200
 
 
@@ -79,8 +78,8 @@ def test_the_script_has_no_word_that_turns_text_into_markup() -> None:
     assert re.findall(banned, script) == []
 
 
-def test_a_key_is_needed_for_the_data_and_none_for_the_page(opened: Open) -> None:
-    gateway = opened(keys=RING)
+def test_a_key_is_needed_for_the_data_and_none_for_the_page(open_gateway: OpenGateway) -> None:
+    gateway = open_gateway(keys=KEYS_JSON)
     assert gateway.client.get("/").status_code == 200
     assert gateway.client.get("/static/dashboard.js").status_code == 200
     assert gateway.client.get("/v1/queues").status_code == 401
@@ -166,10 +165,10 @@ def test_every_queue_is_shown_live_and_every_name_as_text(
     assert browser.until(f"parseFloat(({row('mail', 'bullmq')})[10]) > 0"), "failures in a second"
     assert browser.until(f"parseFloat(({row('reports', 'bridgemq')})?.[9]) > 0"), "done in a second"
     assert browser.until(row("jobs", "streams"))[6] == "–", "what a contract does not count"
-    reasons = "[...document.querySelectorAll('.deaths .reason')].map((reason) => reason.textContent)"
+    reasons = "[...document.querySelectorAll('.dead-jobs .reason')].map((reason) => reason.textContent)"
     browser.until(f"{reasons}.length === 2")
     assert browser.value(reasons) == ["no such model", HOSTILE], "the last to die first"
-    assert browser.value("document.querySelectorAll('#rows img, #rows script, .deaths img').length") == 0
+    assert browser.value("document.querySelectorAll('#rows img, #rows script, .dead-jobs img').length") == 0
     assert browser.value("document.getElementById('sum-dead').textContent") == "1"
     assert browser.messages == [], "nothing was blocked, nothing went wrong"
     picture = tmp_path / "dashboard.png"
@@ -202,38 +201,40 @@ def test_workers_are_counted_while_they_are_alive(gateway: Gateway, farm: Farm, 
 
 
 @needs_browser
-def test_a_key_is_asked_for_and_kept_only_in_the_tab(opened: Open, farm: Farm, browser: Chromium) -> None:
+def test_a_key_is_asked_for_and_kept_only_in_the_tab(
+    open_gateway: OpenGateway, farm: Farm, browser: Chromium
+) -> None:
     farm.work(("bullmq", "mail", "send", {}))
-    gateway = opened(keys=RING)
+    gateway = open_gateway(keys=KEYS_JSON)
     browser.go(gateway.url)
-    browser.until("!document.getElementById('gate').hidden")
+    browser.until("!document.getElementById('key-form').hidden")
     assert "mail" not in browser.text("body")
     give = (
         "((key) => { document.getElementById('key').value = key;"
-        " document.getElementById('gate').requestSubmit(); })"
+        " document.getElementById('key-form').requestSubmit(); })"
     )
     browser.value(f"{give}('a guess of somebody')")
     browser.until("document.getElementById('notice').textContent.includes('this key is not known')")
     assert browser.value("sessionStorage.getItem('corral.key')") is None
     browser.value(f"{give}('{KEYS['submit']}')")
     browser.until("document.getElementById('notice').textContent.includes('needs the role')")
-    browser.value("document.getElementById('forget').click()")
+    browser.value("document.getElementById('forget-key').click()")
     browser.value(f"{give}('{KEYS['read']}')")
     browser.until(row("mail", "bullmq"))
     browser.until("document.getElementById('status').dataset.state === 'live'")
     kept = browser.value("[Object.keys(sessionStorage).join(), localStorage.length, document.cookie]")
     assert kept == ["corral.key", 0, ""]
-    browser.value("document.getElementById('forget').click()")
+    browser.value("document.getElementById('forget-key').click()")
     assert browser.value("[sessionStorage.length, document.querySelectorAll('#rows tr').length]") == [0, 0]
     assert "mail" not in browser.text("body")
 
 
 @needs_browser
-def test_an_outage_is_shown_and_gone_when_it_is_over(opened: Open, browser: Chromium) -> None:
+def test_an_outage_is_shown_and_gone_when_it_is_over(open_gateway: OpenGateway, browser: Chromium) -> None:
     frozen = start_valkey()
     state = "document.getElementById('status').dataset.state"
     try:
-        browser.go(opened(redis_url=frozen.url, answer_s=0.5).url)
+        browser.go(open_gateway(redis_url=frozen.url, redis_timeout_s=0.5).url)
         browser.until(f"{state} === 'live' && {row('jobs', 'streams')}")
         frozen.process.send_signal(signal.SIGSTOP)
         browser.until(f"{state} === 'lost'")
@@ -252,7 +253,7 @@ def test_the_page_is_light_or_dark_as_one_likes(gateway: Gateway, browser: Chrom
     browser.until(row("jobs", "streams"))
     browser.value("(() => { const filter = document.getElementById('filter'); filter.value = 'mail';"
                   " filter.dispatchEvent(new Event('input')); })()")  # fmt: skip
-    assert browser.text("#unmatched") == "No queue has that in its name."
+    assert browser.text("#unmatched") == "No queue matches the filter."
     found = {}
     for theme in ("light", "dark"):
         features = [{"name": "prefers-color-scheme", "value": theme}]

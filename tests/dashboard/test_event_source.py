@@ -1,4 +1,4 @@
-"""EventSource in headless Chromium: a real browser tails a job, loses its gateway, and comes back."""
+"""EventSource in headless Chromium: a browser follows a job, loses its connection and resumes."""
 
 import shutil
 import subprocess
@@ -12,29 +12,29 @@ import redis
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from corral.gateway import Settings, create_app
-from tests.support.gateway import Gateway
+from corral.gateway import GatewaySettings, create_app
+from tests.support.gateway import Gateway, emit
 from tests.support.polling import eventually
 from tests.support.servers import Server
 
 CHROMIUM = shutil.which("chromium")
 
 PAGE = """<!doctype html><title>tail</title><pre id=out></pre><script>
-const told = [], states = [];
+const events = [], states = [];
 const source = new EventSource("/v1/jobs/JOB/events");
 const keep = (event) => {
-  // the contract has a type `error`, and the browser's own word for a broken line is the same
+  // a job's last event may be of type `error`; the browser's own `error` has no data
   if (event.data === undefined) { states.push(source.readyState); return; }
-  told.push([event.type, event.lastEventId]);
+  events.push([event.type, event.lastEventId]);
 };
 for (const type of ["hello", "queued", "running", "progress", "done", "error", "gateway.stop"])
   source.addEventListener(type, keep);
 const watch = setInterval(() => {
-  // after the end the gateway answers 204, at which a browser gives up for good
+  // after the end the gateway responds with 204, at which a browser stops
   if (source.readyState !== EventSource.CLOSED) return;
   clearInterval(watch);
-  document.getElementById("out").textContent = JSON.stringify({told, states});
-  fetch("/told", {method: "POST", body: document.getElementById("out").textContent});
+  document.getElementById("out").textContent = JSON.stringify({events, states});
+  fetch("/seen", {method: "POST", body: document.getElementById("out").textContent});
 }, 20);
 </script>"""
 
@@ -42,28 +42,28 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not instal
 
 
 class Stage:
-    """A gateway that also serves one page, and hears what the page has seen."""
+    """A gateway that also serves a page, which reports the events it has received."""
 
     def __init__(self, url: str) -> None:
-        self.heard: dict[str, Any] | None = None
-        settings = {"sweep_s": 0.05, "retry_ms": 100, "answer_s": 10}
-        app = create_app(Settings(redis_url=url, **settings))
+        self.report: dict[str, Any] | None = None
+        settings = {"sweep_s": 0.05, "retry_ms": 100, "redis_timeout_s": 10}
+        app = create_app(GatewaySettings(redis_url=url, **settings))
         app.add_route("/page/{job_id}", self._page)
-        app.add_route("/told", self._told, methods=["POST"])
+        app.add_route("/seen", self._record, methods=["POST"])
         self.gateway = Gateway(url, app=app, **settings)
 
     async def _page(self, request: Request) -> HTMLResponse:
-        # the gateway's own answers may run no script; this page is the test's
+        # the gateway's own policy allows no inline script
         policy = {"Content-Security-Policy": "default-src 'self' 'unsafe-inline'"}
         return HTMLResponse(PAGE.replace("JOB", request.path_params["job_id"]), headers=policy)
 
-    async def _told(self, request: Request) -> HTMLResponse:
-        self.heard = orjson.loads(await request.body())
+    async def _record(self, request: Request) -> HTMLResponse:
+        self.report = orjson.loads(await request.body())
         return HTMLResponse("")
 
-    def break_lines(self) -> None:
+    def reset_connections(self) -> None:
         """Abort every connection, as a network does."""
-        loop = self.gateway.hall._publishing.get_loop()
+        loop = self.gateway.state._publishing.get_loop()
         for connection in list(self.gateway.server.server_state.connections):
             loop.call_soon_threadsafe(connection.transport.abort)
 
@@ -88,36 +88,32 @@ def stage(server: Server) -> Iterator[Stage]:
     stage.gateway.stop()
 
 
-def test_a_browser_follows_a_job_through_broken_lines_to_its_end(
+def test_a_browser_follows_a_job_through_lost_connections_to_its_end(
     stage: Stage, client: redis.Redis, tmp_path: Path
 ) -> None:
     job_id = stage.gateway.submit()
 
-    def tell(kind: str) -> str:
-        fields = {"type": kind, "ts": "1", "step": "stranger", "data": "{}"}
-        return client.xadd(f"job:{job_id}:events", fields).decode()
-
     ids = [client.xrange(f"job:{job_id}:events")[0][0].decode()]
-    tails = stage.gateway.hall.tails
+    tails = stage.gateway.state.tails
     browser = browse(f"{stage.gateway.url}/page/{job_id}", tmp_path)
     try:
-        assert eventually(lambda: tails.count == 1, 60), "the browser does not come"
-        ids.append(tell("running"))
+        assert eventually(lambda: tails.count == 1, 60), "the browser does not connect"
+        ids.append(emit(client, job_id, "running"))
         for _ in range(2):
-            ids.append(tell("progress"))
-            told = tails.told
-            stage.break_lines()
+            ids.append(emit(client, job_id, "progress"))
+            sent = tails.sent
+            stage.reset_connections()
             assert eventually(lambda: tails.count == 0, 30)
-            ids += [tell("progress"), tell("progress")]
-            assert eventually(lambda before=told: tails.count == 1 and tails.told > before, 30)
-        ids.append(tell("done"))
-        assert eventually(lambda: stage.heard is not None, 60), "the browser does not stop at the end"
+            ids += [emit(client, job_id, "progress"), emit(client, job_id, "progress")]
+            assert eventually(lambda before=sent: tails.count == 1 and tails.sent > before, 30)
+        ids.append(emit(client, job_id, "done"))
+        assert eventually(lambda: stage.report is not None, 60), "the browser does not stop at the end"
     finally:
         browser.terminate()
         browser.wait(20)
-    assert stage.heard is not None
-    seen = [(kind, event_id) for kind, event_id in stage.heard["told"] if kind != "hello"]
+    assert stage.report is not None
+    seen = [(kind, event_id) for kind, event_id in stage.report["events"] if kind != "hello"]
     assert [event_id for _, event_id in seen] == ids
     assert [kind for kind, _ in seen] == ["queued", "running", *["progress"] * 6, "done"]
-    # connecting again after each break, and closed for good by the 204 after the end
-    assert stage.heard["states"][-1] == 2
+    # reconnected after each reset, and closed by the 204 after the end
+    assert stage.report["states"][-1] == 2

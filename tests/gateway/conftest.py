@@ -1,4 +1,4 @@
-"""Gateways for tests: each on an empty server."""
+"""Gateways on an empty server."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,25 +9,25 @@ import redis
 from tests.support.gateway import Gateway
 from tests.support.servers import Server
 
-Open = Callable[..., Gateway]
-ANSWER_S = 10.0
-"""A machine that is busy with other tests is no server that is away."""
+OpenGateway = Callable[..., Gateway]
+REDIS_TIMEOUT_S = 10.0
+"""Long enough for a machine that is busy with other tests."""
 
 
 @pytest.fixture
 def client(server: Server) -> Iterator[redis.Redis]:
-    """A plain client on the keyspace."""
+    """A plain Redis client."""
     with server.connect() as client:
         yield client
 
 
 @pytest.fixture
-def opened(server: Server) -> Iterator[Open]:
-    """Opens gateways with the settings a test wants; they end with it."""
+def open_gateway(server: Server) -> Iterator[OpenGateway]:
+    """Opens gateways with the given settings; they stop with the test."""
     running: list[Gateway] = []
 
     def open_one(redis_url: str | None = None, **options: Any) -> Gateway:
-        options.setdefault("answer_s", ANSWER_S)
+        options.setdefault("redis_timeout_s", REDIS_TIMEOUT_S)
         running.append(Gateway(redis_url or server.url, **options))
         return running[-1]
 
@@ -37,14 +37,14 @@ def opened(server: Server) -> Iterator[Open]:
 
 
 @pytest.fixture(scope="session")
-def standing(valkey: Server) -> Iterator[Gateway]:
-    """One gateway for this pytest process, with the usual settings and quick sweeps."""
-    gateway = Gateway(valkey.url, sweep_s=0.05, answer_s=ANSWER_S)
+def shared_gateway(valkey: Server) -> Iterator[Gateway]:
+    """One gateway for this pytest process, with default settings and quick sweeps."""
+    gateway = Gateway(valkey.url, sweep_s=0.05, redis_timeout_s=REDIS_TIMEOUT_S)
     yield gateway
     gateway.stop()
 
 
 @pytest.fixture
-def gateway(standing: Gateway, server: Server) -> Gateway:
-    """That gateway, on an empty server."""
-    return standing
+def gateway(shared_gateway: Gateway, server: Server) -> Gateway:
+    """The shared gateway, on an empty server."""
+    return shared_gateway

@@ -1,15 +1,15 @@
-"""The pages name every problem, every setting, every event and every path there is."""
+"""The reference page has every problem, setting, event, role and path."""
 
 import re
 from pathlib import Path
 
-from corral.gateway import Settings, create_app
-from corral.gateway.callers import Role
+from corral.gateway import GatewaySettings, create_app
 from corral.gateway.problems import KINDS
+from corral.gateway.security.auth import Role
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "http.md").read_text()
-SOURCE = "".join(path.read_text() for path in sorted((ROOT / "src/corral/gateway").glob("*.py")))
+SOURCE = "".join(path.read_text() for path in sorted((ROOT / "src/corral/gateway").rglob("*.py")))
 
 
 def test_every_problem_is_on_the_page_with_its_status() -> None:
@@ -17,17 +17,18 @@ def test_every_problem_is_on_the_page_with_its_status() -> None:
         assert f"| `{kind.name}` | {kind.status} |" in PAGE
 
 
-def test_every_setting_is_on_the_page_with_its_default() -> None:
-    for name, setting in Settings.model_fields.items():
-        [row] = re.findall(rf"^\| `{name}` \| (.*?) \| .+ \|$", PAGE, re.MULTILINE)
+def test_every_setting_is_on_the_page_with_its_default_and_description() -> None:
+    for name, setting in GatewaySettings.model_fields.items():
+        [(default, description)] = re.findall(rf"^\| `{name}` \| (.*?) \| (.+) \|$", PAGE, re.MULTILINE)
+        assert description == setting.description
         if isinstance(setting.default, int | float | str):
-            assert row == str(setting.default).replace("False", "false")
+            assert default == str(setting.default).replace("False", "false")
 
 
 def test_every_event_of_the_gateways_own_is_on_the_page() -> None:
-    told = set(re.findall(r'own\(\s*"(gateway\.[a-z]+)"', SOURCE))
-    assert len(told) >= 8
-    assert {name for name in told if f"`{name}`" not in PAGE} == set()
+    events = set(re.findall(r'gateway_frame\(\s*"(gateway\.[a-z]+)"', SOURCE))
+    assert len(events) >= 8
+    assert {name for name in events if f"`{name}`" not in PAGE} == set()
 
 
 def test_every_role_is_on_the_page() -> None:
@@ -35,7 +36,7 @@ def test_every_role_is_on_the_page() -> None:
 
 
 def test_every_path_is_on_the_page() -> None:
-    document = create_app(Settings(redis_url="redis://127.0.0.1:1")).openapi()
+    document = create_app(GatewaySettings(redis_url="redis://127.0.0.1:1")).openapi()
     for path in document["paths"]:
         last = path.replace("{job_id}", "{id}").removeprefix("/v1/queues/{protocol}/{queue}")
         if last.endswith("{verb}"):

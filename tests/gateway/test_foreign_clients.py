@@ -1,4 +1,4 @@
-"""A gateway or a worker written by someone else from the document alone, on the other end of ours."""
+"""Our gateway and worker beside foreign ones, which implement the contract without Corral."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from tests.support.foreign_client_streams import ForeignGateway, ForeignWorker, 
 from tests.support.gateway import Gateway
 
 
-async def test_a_strangers_gateway_and_our_worker(gateway: Gateway, client: redis.Redis, server: Any) -> None:
-    """Created, tailed and read by the stranger; worked off by ours; and our gateway shows the same."""
+async def test_a_foreign_gateway_and_our_worker(gateway: Gateway, client: redis.Redis, server: Any) -> None:
+    """The foreign gateway creates, tails and reads; our worker works; our gateway shows the same."""
     theirs = ForeignGateway(client)
     app = Corral(server.url, protocol="streams")
 
@@ -36,8 +36,8 @@ async def test_a_strangers_gateway_and_our_worker(gateway: Gateway, client: redi
     assert pending(client) == []
 
 
-def test_our_gateway_and_a_strangers_worker(gateway: Gateway, client: redis.Redis) -> None:
-    """Created, tailed and read by ours; worked off by the stranger, who keeps to the document."""
+def test_our_gateway_and_a_foreign_worker(gateway: Gateway, client: redis.Redis) -> None:
+    """Our gateway creates, tails and reads; the foreign worker works."""
     job_id = gateway.submit({"n": 41})
     with gateway.tail(job_id) as tail:
         tail.until("queued")
@@ -53,14 +53,12 @@ def test_our_gateway_and_a_strangers_worker(gateway: Gateway, client: redis.Redi
     assert story(client, job_id) == ["queued", "running", "done"]
 
 
-def test_what_a_stranger_reads_is_what_the_gateway_shows(gateway: Gateway, client: redis.Redis) -> None:
+def test_a_foreign_gateway_reads_what_ours_shows(gateway: Gateway, client: redis.Redis) -> None:
     job_id = gateway.submit({"text": "hé 🐎", "deep": [[{}]]}, ttl_s=99)
     assert ForeignGateway(client).read(job_id) == gateway.client.get(f"/v1/jobs/{job_id}").json()
 
 
-def test_what_a_stranger_has_in_hand_stays_in_hand_when_the_queue_is_drained(
-    gateway: Gateway, client: redis.Redis
-) -> None:
+def test_a_drain_leaves_the_jobs_that_a_foreign_worker_holds(gateway: Gateway, client: redis.Redis) -> None:
     held, *_ = [gateway.submit({"n": n}) for n in range(3)]
     worker = ForeignWorker(client)
     [(entry, _)] = worker.take(1)

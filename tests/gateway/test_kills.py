@@ -1,4 +1,4 @@
-"""SIGKILL of gateway and worker at any moment: a job exists wholly or not at all, and ends exactly once."""
+"""SIGKILL of gateway and worker at any moment: a job is created as a whole or not at all, and ends once."""
 
 import os
 import random
@@ -25,9 +25,9 @@ FIELDS = {
 }
 
 
-def check_whole(client: redis.Redis) -> None:
-    """No key of a job stands alone, and no hash has a field too few."""
-    # of one moment: where the worker was killed, the gateway goes on
+def check_consistent(client: redis.Redis) -> None:
+    """Check that each job has all its keys and each hash all its fields."""
+    # read at once: where the worker was killed, the gateway continues
     keys = client.keys("job:*")
     hashes = {key for key in keys if key.count(b":") == 1}
     streams = {key.removesuffix(b":events") for key in keys if key.endswith(b":events")}
@@ -43,7 +43,7 @@ def check_whole(client: redis.Redis) -> None:
 
 
 class Client(threading.Thread):
-    """Asks for jobs under keys of its own, again and again until each is accepted, and then once more."""
+    """Creates jobs under its own keys, repeats each until it is accepted, and then once more."""
 
     def __init__(self, number: int, count: int, url: Callable[[], str]) -> None:
         super().__init__(daemon=True)
@@ -58,65 +58,67 @@ class Client(threading.Thread):
 
     def _is_accepted(self, key: str) -> bool:
         with suppress(httpx2.HTTPError):
-            return self._ask(key)
+            return self._create(key)
         return False
 
-    def _ask(self, key: str) -> bool:
-        answer = httpx2.post(
+    def _create(self, key: str) -> bool:
+        response = httpx2.post(
             f"{self._url()}/v1/jobs",
             json={"task": "embed", "payload": {"n": len(key)}},
             headers={"Idempotency-Key": key},
             timeout=3,
         )
-        if answer.status_code != 202:
+        if response.status_code != 202:
             return False
-        self.accepted[key].add(answer.json()["job_id"])
+        self.accepted[key].add(response.json()["job_id"])
         return True
 
 
 def is_pending(client: redis.Redis) -> bool:
-    """Is a job in a worker's hands?"""
-    with suppress(redis.ResponseError):  # nobody has made the group yet
+    """Return whether a worker holds a job."""
+    with suppress(redis.ResponseError):  # the group does not exist yet
         return bool(client.xpending("jobs:stream", "workers")["pending"])
     return False
 
 
-def accepted_by(asking: list[Client]) -> int:
-    return sum(bool(ids) for one in asking for ids in one.accepted.values())
+def accepted_by(threads: list[Client]) -> int:
+    return sum(bool(ids) for thread in threads for ids in thread.accepted.values())
 
 
-def rehearse(server: Server, client: redis.Redis, kills: int, clients: int, count: int) -> int:
-    """How often a gateway was killed while it was asked, or a worker while it worked."""
-    chance = random.Random(4)
+def kill_in_turns(server: Server, client: redis.Redis, kills: int, clients: int, count: int) -> int:
+    """Kill the gateway and the worker in turns under load; return how often."""
+    randomness = random.Random(4)
     gateway = GatewayProcess(server.url)
     worker = start_worker(server.url)
-    asking = [Client(number, count, lambda: gateway.url) for number in range(clients)]
+    threads = [Client(number, count, lambda: gateway.url) for number in range(clients)]
     done = 0
     try:
         gateway.ready()
-        for one in asking:
-            one.start()
-        while done < kills and any(one.is_alive() for one in asking):
+        for thread in threads:
+            thread.start()
+        while done < kills and any(thread.is_alive() for thread in threads):
             if done % 2:
-                assert eventually(lambda: is_pending(client), 60), "the worker has nothing to lose"
-                block(chance.uniform(0, 0.05))
+                assert eventually(lambda: is_pending(client), 60), "the worker holds no job"
+                block(randomness.uniform(0, 0.05))
                 worker.kill()
                 worker.wait()
-                check_whole(client)
+                check_consistent(client)
                 worker = start_worker(server.url)
             else:
-                least = accepted_by(asking) + 1
-                assert eventually(lambda least=least: accepted_by(asking) >= least, 60), "nobody asks"
-                block(chance.uniform(0, 0.05))
+                least = accepted_by(threads) + 1
+                assert eventually(lambda least=least: accepted_by(threads) >= least, 60), (
+                    "no job was accepted"
+                )
+                block(randomness.uniform(0, 0.05))
                 gateway.kill()
-                check_whole(client)
+                check_consistent(client)
                 gateway = GatewayProcess(server.url, port=gateway.port)
                 gateway.ready()
             done += 1
-        for one in asking:
-            one.join(180)
-            assert not one.is_alive()
-        check_ends(client, [one.accepted for one in asking])
+        for thread in threads:
+            thread.join(180)
+            assert not thread.is_alive()
+        check_ends(client, [thread.accepted for thread in threads])
     finally:
         gateway.kill()
         worker.kill()
@@ -125,8 +127,8 @@ def rehearse(server: Server, client: redis.Redis, kills: int, clients: int, coun
 
 
 def check_ends(client: redis.Redis, accepted: list[dict[str, set[str]]]) -> None:
-    """Each key has one job, nothing else was created, and each job ended once."""
-    by_key: dict[str, Any] = {key: ids for found in accepted for key, ids in found.items()}
+    """Check that each key has one job, that there are no others, and that each ended once."""
+    by_key: dict[str, Any] = {key: ids for keys in accepted for key, ids in keys.items()}
     assert all(len(ids) == 1 for ids in by_key.values())
     jobs = {next(iter(ids)) for ids in by_key.values()}
     assert len(jobs) == len(by_key)
@@ -135,20 +137,20 @@ def check_ends(client: redis.Redis, accepted: list[dict[str, set[str]]]) -> None
     assert eventually(lambda: all(client.hget(f"job:{job}", "status") == b"done" for job in jobs), 60)
     assert {key.decode().removeprefix("job:") for key in client.keys("job:*") if key.count(b":") == 1} == jobs
     for job in jobs:
-        told = story(client, job)
-        assert sum(kind in TERMINAL for kind in told) == 1, told
-        assert (told[0], told[-1]) == ("queued", "done")
-    check_whole(client)
+        kinds = story(client, job)
+        assert sum(kind in TERMINAL for kind in kinds) == 1, kinds
+        assert (kinds[0], kinds[-1]) == ("queued", "done")
+    check_consistent(client)
 
 
 def test_jobs_survive_a_gateway_and_a_worker_that_are_killed(server: Server, client: redis.Redis) -> None:
-    assert rehearse(server, client, kills=2, clients=2, count=25) == 2
+    assert kill_in_turns(server, client, kills=2, clients=2, count=25) == 2
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(600)
 def test_jobs_survive_many_kills(server: Server, client: redis.Redis) -> None:
-    assert rehearse(server, client, kills=24, clients=6, count=250) >= 12
+    assert kill_in_turns(server, client, kills=24, clients=6, count=250) >= 12
 
 
 def test_several_processes_serve_one_address_and_stop_on_a_signal(
@@ -156,11 +158,11 @@ def test_several_processes_serve_one_address_and_stop_on_a_signal(
 ) -> None:
     gateway = GatewayProcess(server.url, workers=2).ready()
     try:
-        answers = [
+        responses = [
             httpx2.post(f"{gateway.url}/v1/jobs", json={"task": "embed", "payload": {"n": n}}, timeout=10)
             for n in range(20)
         ]
-        assert [answer.status_code for answer in answers] == [202] * 20
+        assert [response.status_code for response in responses] == [202] * 20
         assert client.xlen("jobs:stream") == 20
         gateway.process.terminate()
         assert gateway.process.wait(20) == 0

@@ -10,16 +10,16 @@ import pytest
 import redis
 
 from corral import Corral
-from tests.gateway.conftest import Open
+from tests.gateway.conftest import OpenGateway
 from tests.support.apps import working
 from tests.support.foreign_client_streams import ForeignGateway, ForeignWorker
-from tests.support.gateway import Gateway
-from tests.support.sse import stories
+from tests.support.gateway import Gateway, problem_of
+from tests.support.sse import job_events
 
-NOWHERE = "0b9f2a52-6a3c-4bb5-9a3c-3c1b6f3f0e55"
+UNKNOWN_ID = "0b9f2a52-6a3c-4bb5-9a3c-3c1b6f3f0e55"
 
 
-def test_a_job_is_shown_with_its_json_read(gateway: Gateway) -> None:
+def test_a_job_is_shown_with_its_json_fields_parsed(gateway: Gateway) -> None:
     job_id = gateway.submit({"text": "hé", "n": [1, {}]}, ttl_s=60)
     job = gateway.client.get(f"/v1/jobs/{job_id}").json()
     created = job.pop("created_ts")
@@ -45,7 +45,7 @@ def test_a_job_is_shown_with_its_json_read(gateway: Gateway) -> None:
         ("payload", "no json", '{"_raw":"no json"}'),
     ],
 )
-def test_what_a_stranger_wrote_is_shown_as_it_stands(
+def test_fields_written_by_a_foreign_client_are_shown_unchanged(
     gateway: Gateway, client: redis.Redis, field: str, written: str, shown: str
 ) -> None:
     job_id = ForeignGateway(client).create("chat", {})
@@ -53,46 +53,46 @@ def test_what_a_stranger_wrote_is_shown_as_it_stands(
     assert f'"{field}":{shown}' in gateway.client.get(f"/v1/jobs/{job_id}").text
 
 
-def test_a_hash_of_nonsense_can_still_be_shown(gateway: Gateway, client: redis.Redis) -> None:
-    client.hset("job:odd", mapping={"status": "unheard of", "created_ts": "noon", "more": "\xff"})
+def test_a_malformed_hash_can_still_be_shown(gateway: Gateway, client: redis.Redis) -> None:
+    client.hset("job:odd", mapping={"status": "unknown", "created_ts": "noon", "more": "\xff"})
     job = gateway.client.get("/v1/jobs/odd").json()
-    assert (job["status"], job["created_ts"], job["payload"]) == ("unheard of", 0, None)
+    assert (job["status"], job["created_ts"], job["payload"]) == ("unknown", 0, None)
 
 
-def test_a_job_that_is_not_there_is_a_problem(gateway: Gateway) -> None:
-    answer = gateway.client.get(f"/v1/jobs/{NOWHERE}")
-    assert (answer.status_code, answer.json()["type"]) == (404, "urn:corral:problem:job-not-found")
-    assert answer.headers["content-type"] == "application/problem+json"
+def test_a_job_that_does_not_exist_is_a_problem(gateway: Gateway) -> None:
+    response = gateway.client.get(f"/v1/jobs/{UNKNOWN_ID}")
+    assert problem_of(response) == (404, "job-not-found")
+    assert response.headers["content-type"] == "application/problem+json"
 
 
 # -- listing ------------------------------------------------------------------------------------------------
 
 
 def walk(gateway: Gateway, path: str) -> tuple[list[dict[str, Any]], int]:
-    """All jobs of a listing, following its links, and the number of pages."""
+    """Follow a listing's links; return its jobs and the number of pages."""
     jobs, pages = [], 0
     while path:
-        answer = gateway.client.get(path)
-        assert answer.status_code == 200, answer.text
-        page = answer.json()
+        response = gateway.client.get(path)
+        assert response.status_code == 200, response.text
+        page = response.json()
         jobs += page["jobs"]
         pages += 1
-        link = re.fullmatch(r'<(.+)>; rel="next"', answer.headers.get("link", ""))
+        link = re.fullmatch(r'<(.+)>; rel="next"', response.headers.get("link", ""))
         assert (link is None) == (page["next"] is None)
         path = link[1] if link else ""
     return jobs, pages
 
 
 def test_every_job_is_listed_once_page_by_page(gateway: Gateway, client: redis.Redis) -> None:
-    mine = {gateway.submit({"n": n}) for n in range(55)}
+    ours = {gateway.submit({"n": n}) for n in range(55)}
     theirs = {ForeignGateway(client).create("chat", {"n": n}) for n in range(5)}
     client.mset({f"other:{n}": n for n in range(500)})
     jobs, pages = walk(gateway, "/v1/jobs?limit=7")
-    assert sorted(job["job_id"] for job in jobs) == sorted(mine | theirs)
+    assert sorted(job["job_id"] for job in jobs) == sorted(ours | theirs)
     assert pages >= 60 // 7
 
 
-def test_no_page_has_more_than_was_asked_for(gateway: Gateway) -> None:
+def test_no_page_exceeds_its_limit(gateway: Gateway) -> None:
     for n in range(40):
         gateway.submit({"n": n})
     cursor = ""
@@ -125,10 +125,10 @@ def test_jobs_are_listed_by_status_and_task(gateway: Gateway, client: redis.Redi
         *("cursor=abc", f"cursor={2**64}.10.", "cursor=0.0.", "cursor=1.10.a:b"),
     ],
 )
-def test_a_listing_that_does_not_fit_is_refused(gateway: Gateway, query: str) -> None:
-    answer = gateway.client.get(f"/v1/jobs?{query}")
-    assert answer.status_code == (400 if query.startswith("cursor") else 422)
-    assert answer.headers["content-type"] == "application/problem+json"
+def test_an_invalid_listing_is_refused(gateway: Gateway, query: str) -> None:
+    response = gateway.client.get(f"/v1/jobs?{query}")
+    assert response.status_code == (400 if query.startswith("cursor") else 422)
+    assert response.headers["content-type"] == "application/problem+json"
 
 
 # -- cancelling ---------------------------------------------------------------------------------------------
@@ -138,45 +138,45 @@ def test_a_waiting_job_is_canceled_and_its_tails_end(gateway: Gateway, client: r
     job_id = gateway.submit()
     with gateway.tail(job_id) as tail:
         tail.until("queued")
-        answer = gateway.client.post(f"/v1/jobs/{job_id}/cancel")
-        assert (answer.status_code, answer.json()["status"]) == (200, "canceled")
+        response = gateway.client.post(f"/v1/jobs/{job_id}/cancel")
+        assert (response.status_code, response.json()["status"]) == (200, "canceled")
         assert [event.kind for event in tail] == ["canceled"]
     assert ForeignWorker(client).client.hget(f"job:{job_id}", "status") == b"canceled"
 
 
-def test_a_job_that_is_over_cannot_be_canceled(gateway: Gateway, client: redis.Redis) -> None:
+def test_a_job_that_has_ended_cannot_be_canceled(gateway: Gateway, client: redis.Redis) -> None:
     job_id = gateway.submit()
     ForeignWorker(client).work(lambda task, payload: {})
-    answer = gateway.client.post(f"/v1/jobs/{job_id}/cancel")
-    assert (answer.status_code, answer.json()["type"]) == (409, "urn:corral:problem:job-over")
-    assert answer.json()["job_status"] == "done"
-    assert gateway.client.post(f"/v1/jobs/{NOWHERE}/cancel").status_code == 404
+    response = gateway.client.post(f"/v1/jobs/{job_id}/cancel")
+    assert problem_of(response) == (409, "job-ended")
+    assert response.json()["job_status"] == "done"
+    assert gateway.client.post(f"/v1/jobs/{UNKNOWN_ID}/cancel").status_code == 404
 
 
-async def test_a_running_handler_is_told(gateway: Gateway, server: Any) -> None:
+async def test_a_running_handler_is_cancelled(gateway: Gateway, server: Any) -> None:
     app = Corral(server.url, protocol="streams")
-    started, told = asyncio.Event(), asyncio.Event()
+    started, cancelled = asyncio.Event(), asyncio.Event()
 
     @app.job("embed")
     async def embed(job: Any) -> None:
         started.set()
         await job.wait_cancelled()
-        told.set()
+        cancelled.set()
 
     job_id = gateway.submit()
     async with app, working(app, lock_ms=400):
         await asyncio.wait_for(started.wait(), 10)
-        answer = await asyncio.to_thread(gateway.client.post, f"/v1/jobs/{job_id}/cancel")
-        assert answer.json()["status"] == "canceled"
-        await asyncio.wait_for(told.wait(), 10)
+        response = await asyncio.to_thread(gateway.client.post, f"/v1/jobs/{job_id}/cancel")
+        assert response.json()["status"] == "canceled"
+        await asyncio.wait_for(cancelled.wait(), 10)
     with gateway.tail(job_id) as tail:
-        assert [event.kind for event in stories(list(tail))] == ["queued", "running", "canceled"]
+        assert [event.kind for event in job_events(list(tail))] == ["queued", "running", "canceled"]
 
 
 # -- Prefer: wait -------------------------------------------------------------------------------------------
 
 
-async def test_a_preferred_wait_brings_the_job_when_it_is_over(gateway: Gateway, server: Any) -> None:
+async def test_a_preferred_wait_returns_the_job_when_it_has_ended(gateway: Gateway, server: Any) -> None:
     app = Corral(server.url, protocol="streams")
 
     @app.job("embed")
@@ -185,55 +185,44 @@ async def test_a_preferred_wait_brings_the_job_when_it_is_over(gateway: Gateway,
         return {"n": job.data["n"] + 1}
 
     async with app, working(app):
-        answer = await asyncio.to_thread(
-            gateway.client.post,
-            "/v1/jobs",
-            json={"task": "embed", "payload": {"n": 41}},
-            headers={"Prefer": "respond-async, wait=10"},
+        response = await asyncio.to_thread(
+            gateway.create, {"n": 41}, headers={"Prefer": "respond-async, wait=10"}
         )
-    assert answer.status_code == 200
-    assert answer.headers["preference-applied"] == "wait=10"
-    job = answer.json()
+    assert response.status_code == 200
+    assert response.headers["preference-applied"] == "wait=10"
+    job = response.json()
     assert (job["status"], job["result"]) == ("done", {"n": 42})
-    assert answer.headers["location"] == f"/v1/jobs/{job['job_id']}"
+    assert response.headers["location"] == f"/v1/jobs/{job['job_id']}"
 
 
-def test_a_preferred_wait_that_is_too_short_is_answered_as_ever(gateway: Gateway) -> None:
+def test_a_preferred_wait_that_is_too_short_returns_202(gateway: Gateway) -> None:
     began = time.monotonic()
-    answer = gateway.client.post(
-        "/v1/jobs", json={"task": "embed", "payload": {}}, headers={"Prefer": "wait=1"}
-    )
-    assert answer.status_code == 202
+    response = gateway.create(headers={"Prefer": "wait=1"})
+    assert response.status_code == 202
     assert 0.9 < time.monotonic() - began < 5
-    assert "preference-applied" not in answer.headers
-    assert gateway.hall.tails.count == 0
+    assert "preference-applied" not in response.headers
+    assert gateway.state.tails.count == 0
 
 
-def test_a_preferred_wait_is_bounded(opened: Open) -> None:
-    gateway = opened(max_wait_s=0)
-    answer = gateway.client.post(
-        "/v1/jobs", json={"task": "embed", "payload": {}}, headers={"Prefer": "wait=600"}
-    )
-    assert answer.status_code == 202
+def test_a_preferred_wait_is_bounded(open_gateway: OpenGateway) -> None:
+    gateway = open_gateway(max_wait_s=0)
+    response = gateway.create(headers={"Prefer": "wait=600"})
+    assert response.status_code == 202
 
 
 @pytest.mark.parametrize("prefer", ["wait=soon", "wait", "wait=-1", "return=minimal", "wait=9999999999"])
-def test_a_preference_that_cannot_be_read_is_left_alone(gateway: Gateway, prefer: str) -> None:
+def test_an_invalid_preference_is_ignored(gateway: Gateway, prefer: str) -> None:
     began = time.monotonic()
-    answer = gateway.client.post(
-        "/v1/jobs", json={"task": "embed", "payload": {}}, headers={"Prefer": prefer}
-    )
-    assert answer.status_code == 202
+    response = gateway.create(headers={"Prefer": prefer})
+    assert response.status_code == 202
     assert time.monotonic() - began < 5
 
 
-def test_the_shown_job_is_what_the_wait_brings(gateway: Gateway, client: redis.Redis) -> None:
-    """A replay of a job that is over is answered at once."""
+def test_a_preferred_wait_returns_the_job_as_it_is_shown(gateway: Gateway, client: redis.Redis) -> None:
+    """An idempotent request for a job that has ended returns at once."""
     key = {"Idempotency-Key": "k"}
     job_id = gateway.submit(headers=key)
     ForeignWorker(client).work(lambda task, payload: {"x": 1})
-    answer = gateway.client.post(
-        "/v1/jobs", json={"task": "embed", "payload": {}}, headers={**key, "Prefer": "wait=5"}
-    )
-    assert answer.status_code == 200
-    assert answer.json() == json.loads(gateway.client.get(f"/v1/jobs/{job_id}").text)
+    response = gateway.create(headers={**key, "Prefer": "wait=5"})
+    assert response.status_code == 200
+    assert response.json() == json.loads(gateway.client.get(f"/v1/jobs/{job_id}").text)

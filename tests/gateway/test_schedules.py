@@ -1,4 +1,4 @@
-"""Schedules by HTTP: run now, paused and resumed; or the reason why not."""
+"""Schedules by HTTP: run now, paused, resumed, or refused with a reason."""
 
 import asyncio
 from typing import Any
@@ -8,9 +8,8 @@ import redis
 
 from corral import Corral, JobState
 from corral.protocols.bullmq.schedulers import BullmqSchedulers
-from tests.dashboard.test_dashboard import RING
-from tests.gateway.conftest import Open
-from tests.support.gateway import KEYS, Gateway, bearer, keyspace
+from tests.gateway.conftest import OpenGateway
+from tests.support.gateway import KEYS, KEYS_JSON, Gateway, bearer, keyspace, problem_of
 
 PATH = "/v1/queues/bridgemq/reports/schedules"
 
@@ -33,10 +32,10 @@ async def post(gateway: Gateway, path: str, **options: Any) -> Any:
 
 async def test_a_schedule_is_run_now_besides_its_times(gateway: Gateway, app: Corral) -> None:
     [before] = gateway.client.get(PATH).json()["schedules"]
-    answer = await post(gateway, f"{PATH}/yearly/run")
-    assert (answer.status_code, answer.json()["schedule"]) == (202, "yearly")
+    response = await post(gateway, f"{PATH}/yearly/run")
+    assert (response.status_code, response.json()["schedule"]) == (202, "yearly")
     queue = app.queue("reports", "bridgemq")
-    job = await queue.job(answer.json()["job_id"])
+    job = await queue.job(response.json()["job_id"])
     assert job is not None
     assert (job.name, job.data, job.state) == ("report", {"shop": "berlin"}, JobState.WAITING)
     assert gateway.client.get(PATH).json()["schedules"] == [before]
@@ -51,12 +50,12 @@ async def test_a_schedule_is_paused_and_resumed(gateway: Gateway, app: Corral) -
 
 
 @pytest.mark.parametrize("verb", ["run", "pause", "resume"])
-async def test_a_schedule_that_is_not_there_is_not_found(
+async def test_an_unknown_schedule_is_not_found(
     gateway: Gateway, app: Corral, client: redis.Redis, verb: str
 ) -> None:
     before = keyspace(client)
-    answer = await post(gateway, f"{PATH}/nobody/{verb}")
-    assert (answer.status_code, answer.json()["type"]) == (404, "urn:corral:problem:schedule-not-found")
+    response = await post(gateway, f"{PATH}/nobody/{verb}")
+    assert problem_of(response) == (404, "schedule-not-found")
     assert keyspace(client) == before
 
 
@@ -72,20 +71,22 @@ async def test_job_schedulers_of_bullmq_are_run_now_and_cannot_be_paused(gateway
         assert job is not None
         assert (job.name, job.data, job.state) == ("send", {"n": 1}, JobState.WAITING)
         for verb in ("pause", "resume"):
-            answer = await post(gateway, f"{path}/{verb}")
-            assert (answer.status_code, answer.json()["type"]) == (409, "urn:corral:problem:unsupported")
-            assert "pause the whole queue" in answer.json()["detail"]
+            response = await post(gateway, f"{path}/{verb}")
+            assert problem_of(response) == (409, "unsupported")
+            assert "pause the whole queue" in response.json()["detail"]
 
 
-async def test_a_protocol_without_schedules_says_so(gateway: Gateway) -> None:
+async def test_a_protocol_without_schedules_is_unsupported(gateway: Gateway) -> None:
     gateway.submit()
-    answer = await post(gateway, "/v1/queues/streams/jobs/schedules/nightly/run")
-    assert (answer.status_code, answer.json()["type"]) == (409, "urn:corral:problem:unsupported")
+    response = await post(gateway, "/v1/queues/streams/jobs/schedules/nightly/run")
+    assert problem_of(response) == (409, "unsupported")
 
 
-async def test_who_may_only_read_cannot_run_or_pause_one(opened: Open, app: Corral) -> None:
-    gateway = opened(keys=RING)
+async def test_running_or_pausing_a_schedule_needs_the_role_operate(
+    open_gateway: OpenGateway, app: Corral
+) -> None:
+    gateway = open_gateway(keys=KEYS_JSON)
     for verb in ("run", "pause", "resume"):
         for role in KEYS:
-            answer = await post(gateway, f"{PATH}/yearly/{verb}", headers=bearer(role))
-            assert (answer.status_code == 403) == (role in ("submit", "read")), (verb, role)
+            response = await post(gateway, f"{PATH}/yearly/{verb}", headers=bearer(role))
+            assert (response.status_code == 403) == (role in ("submit", "read")), (verb, role)

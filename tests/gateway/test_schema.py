@@ -1,10 +1,11 @@
-"""Schemathesis over the OpenAPI document: no 5xx, and no answer that the document does not describe."""
+"""Schemathesis over the OpenAPI document: no 5xx, and no response that it does not describe."""
 
 from collections.abc import Iterator
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
+from pydantic import BaseModel
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -13,8 +14,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from corral.gateway import Settings, create_app, models
-from corral.gateway.models import Cleaned, Drained, Ids, NewJob, Replayed
+from corral.gateway import GatewaySettings, create_app, models
+from corral.gateway.models import CleanRequest, DrainRequest, JobIds, JobRequest, ReplayRequest
 from tests.support.gateway import Gateway
 from tests.support.servers import Server
 
@@ -27,16 +28,16 @@ CHECKS = (
 )
 EXAMPLES = 25
 
-document = create_app(Settings(redis_url="redis://127.0.0.1:1")).openapi()
-# a tail goes on for as long as its job does: it has tests of its own
-described = schemathesis.openapi.from_dict(document).exclude(operation_id=["tailJob", "tailEverything"])
+document = create_app(GatewaySettings(redis_url="redis://127.0.0.1:1")).openapi()
+# tails do not end by themselves: they have their own tests
+described = schemathesis.openapi.from_dict(document).exclude(operation_id=["tailJob", "tailQueues"])
 
 
 @pytest.fixture(scope="module")
-def tried(valkey: Server) -> Iterator[Gateway]:
-    """A gateway that keeps nobody waiting: an example prefers to wait for five seconds."""
+def gateway_without_wait(valkey: Server) -> Iterator[Gateway]:
+    """A gateway without `Prefer: wait`, of which the examples have one."""
     valkey.flush()
-    gateway = Gateway(valkey.url, max_wait_s=0, answer_s=10)
+    gateway = Gateway(valkey.url, max_wait_s=0, redis_timeout_s=10)
     yield gateway
     gateway.stop()
 
@@ -49,18 +50,18 @@ def tried(valkey: Server) -> Iterator[Gateway]:
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-def test_every_answer_is_as_it_is_described(case: schemathesis.Case, tried: Gateway) -> None:
-    answer = case.call(base_url=tried.url, timeout=20)
-    case.validate_response(answer, checks=list(CHECKS))
+def test_every_response_is_as_described(case: schemathesis.Case, gateway_without_wait: Gateway) -> None:
+    response = case.call(base_url=gateway_without_wait.url, timeout=20)
+    case.validate_response(response, checks=list(CHECKS))
 
 
-def test_the_document_leaves_out_no_route_but_the_tails() -> None:
+def test_every_route_but_the_tails_is_tried() -> None:
     tried = {(operation.ok().path, operation.ok().method) for operation in described.get_all_operations()}
     every = {(path, method) for path, methods in document["paths"].items() for method in methods}
     assert {path for path, _ in every - tried} == {"/v1/jobs/{job_id}/events", "/v1/events"}
 
 
-def test_every_answer_and_every_parameter_is_described_with_an_example() -> None:
+def test_every_response_and_every_parameter_has_an_example() -> None:
     schemas = document["components"]["schemas"]
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -72,21 +73,30 @@ def test_every_answer_and_every_parameter_is_described_with_an_example() -> None
                     assert "example" in content or schemas[name]["examples"], (method, path, status)
 
 
-def test_every_example_fits_its_model() -> None:
-    described_by = {name: model for name, model in vars(models).items() if hasattr(model, "model_validate")}
+def test_every_example_is_valid() -> None:
+    described_by = {
+        name: model
+        for name, model in vars(models).items()
+        if isinstance(model, type) and issubclass(model, BaseModel)
+    }
     for name, schema in document["components"]["schemas"].items():
         for example in schema.get("examples", ()):
-            shown = described_by[name].model_validate(example).model_dump(mode="json", exclude_unset=True)
-            assert shown == example, name
+            parsed = described_by[name].model_validate(example)
+            assert parsed.model_dump(mode="json", exclude_unset=True) == example, name
 
 
-def test_every_body_is_described_with_an_example_that_fits() -> None:
-    bodies = {"createJob": NewJob, "drainQueue": Drained, "cleanQueue": Cleaned, "replayQueue": Replayed}
-    found = {"changeJobs": Ids, **bodies}
+def test_every_body_has_a_valid_example() -> None:
+    models_by_operation = {
+        "createJob": JobRequest,
+        "drainQueue": DrainRequest,
+        "cleanQueue": CleanRequest,
+        "replayQueue": ReplayRequest,
+        "changeJobs": JobIds,
+    }
     for methods in document["paths"].values():
         for operation in methods.values():
             if "requestBody" in operation:
-                model = found.pop(operation["operationId"])
+                model = models_by_operation.pop(operation["operationId"])
                 schema = operation["requestBody"]["content"]["application/json"]["schema"]
                 assert [model.model_validate(example) for example in schema["examples"]]
-    assert found == {}
+    assert models_by_operation == {}

@@ -28,7 +28,7 @@ class Event:
 
 @dataclass
 class Parser:
-    """Bytes in, events out; comments and the retry hint are kept for looking at."""
+    """Bytes in, events out; comments and retry hints are kept."""
 
     last_id: str = ""
     retries: list[int] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Parser:
     _id: str | None = None
 
     def feed(self, chunk: bytes) -> list[Event]:
-        found = []
+        events = []
         self._rest += chunk
         *lines, self._rest = self._rest.split(b"\n")
         for raw in lines:
@@ -50,9 +50,9 @@ class Parser:
             if self._id is not None:
                 self.last_id = self._id
             if self._data:
-                found.append(Event(self.last_id, self._kind or "message", "\n".join(self._data)))
+                events.append(Event(self.last_id, self._kind or "message", "\n".join(self._data)))
             self._kind, self._data, self._id = "", [], None
-        return found
+        return events
 
     def _take(self, line: str) -> None:
         name, _, value = line.partition(":")
@@ -115,7 +115,7 @@ class Tail:
 
     @property
     def body(self) -> bytes:
-        """The whole body of an answer that is no stream."""
+        """The body of a response that is not a stream."""
         return self._raw
 
     def _receive(self) -> None:
@@ -139,7 +139,7 @@ class Tail:
     def __iter__(self) -> Iterator[Event]:
         """Events until the server ends the stream; EOFError where the connection breaks instead."""
         while self._events or not self._has_ended:
-            # what one chunk brought is kept for the next look, should this one end early
+            # the rest of a chunk is kept for the next iteration, should this one end early
             while self._events:
                 event = self._events.popleft()
                 self._last_id = event.id
@@ -151,12 +151,12 @@ class Tail:
 
     def until(self, *kinds: str) -> list[Event]:
         """Events up to the first of one of these kinds."""
-        found = []
+        events = []
         for event in self:
-            found.append(event)
+            events.append(event)
             if event.kind in kinds:
-                return found
-        raise AssertionError(f"the stream ended without {kinds}: {[event.kind for event in found]}")
+                return events
+        raise AssertionError(f"the stream ended without {kinds}: {[event.kind for event in events]}")
 
     @property
     def last_id(self) -> str:
@@ -179,6 +179,6 @@ class Tail:
         self.socket.close()
 
 
-def stories(events: list[Event]) -> list[Event]:
-    """The job's own events: without the greeting and the gateway's words."""
+def job_events(events: list[Event]) -> list[Event]:
+    """Return the job's own events, without `hello` and the gateway's."""
     return [event for event in events if event.kind != "hello" and not event.kind.startswith("gateway.")]

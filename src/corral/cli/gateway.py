@@ -38,19 +38,19 @@ def command(
     app = where.app()
     try:
         try:
-            from corral.gateway.serving import Address, check_keys, serve
+            from corral.gateway.server import check_settings, serve
         except ImportError as error:
             raise InvalidOptions(
                 f"the gateway needs packages that are not here ({error.name}); pip install 'corral[gateway]'"
             ) from None
-        check_keys(host)
+        check_settings(host)
         # each process makes its own app from the environment; a private server is this one's
         os.environ["REDIS_URL"] = app.url
         logs.configure(log_level, json=True if where.as_json else None)
         shown = f"[{host}]" if ":" in host else host
         if not where.as_json:
             screen.line(f"http://{shown}:{port}, processes: {workers}; Ctrl-C to stop")
-        code = serve(Address(host, port, workers), log_level.lower())
+        code = serve(host, port, workers, log_level.lower())
     except CorralError as error:
         screen.fail(error)
         code = code_of(error)

@@ -92,6 +92,17 @@ def check_id(job_id: Any) -> str:
     return str(job_id)
 
 
+def is_job_id(job_id: str) -> bool:
+    """Return whether a text can be a job's id, and not the name of another key beside the jobs.
+
+    >>> is_job_id("17"), is_job_id("repeat:nightly:1767225600000"), is_job_id("17:lock")
+    (True, True, False)
+    """
+    if job_id in RESERVED_IDS or not 0 < len(job_id) <= LONGEST_ID:
+        return False
+    return ":" not in job_id or (job_id.startswith("repeat:") and job_id.rpartition(":")[2].isdigit())
+
+
 def check_job_name(name: Any) -> str:
     """Return the job name, if it is valid: any text that is not blank, on one line.
 

@@ -1,6 +1,6 @@
-"""The gateway: jobs, their events and every queue by HTTP."""
+"""The HTTP gateway: jobs, their events, and the queues of every protocol."""
 
 from corral.gateway.app import create_app
-from corral.gateway.settings import Settings
+from corral.gateway.settings import GatewaySettings
 
-__all__ = ["Settings", "create_app"]
+__all__ = ["GatewaySettings", "create_app"]

@@ -1,4 +1,4 @@
-"""The gateway's app: settings in, an ASGI application out."""
+"""The gateway as an ASGI application."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,70 +6,62 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from corral.gateway import (
-    describe,
-    feed,
-    health,
-    jobs,
-    operating,
-    page,
-    problems,
-    queues,
-    scheduling,
-    tailing,
-)
-from corral.gateway.callers import KeyRing
-from corral.gateway.guard import Guard
-from corral.gateway.hall import Hall
-from corral.gateway.settings import Settings
+from corral.gateway import dashboard, openapi, problems
+from corral.gateway.connection import STATE
+from corral.gateway.routes import events, health, jobs, queues, schedules
+from corral.gateway.security.auth import ApiKeys
+from corral.gateway.security.middleware import GatewayMiddleware
+from corral.gateway.settings import GatewaySettings
+from corral.gateway.state import GatewayState
 
-DESCRIPTION = """Ask for jobs, watch them live, and operate every queue.
+DESCRIPTION = """Create jobs, follow them live, and operate the queues of every protocol.
 
-Every error is `application/problem+json` (RFC 9457) with a `type` that does not change."""
+Every error is `application/problem+json` (RFC 9457) with a stable `type`."""
 
 
-class Gateway(FastAPI):
-    """FastAPI, with a description that says what is really answered."""
+class GatewayApp(FastAPI):
+    """FastAPI with a completed OpenAPI document."""
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document."""
+        """Return the OpenAPI document."""
         if self.openapi_schema is None:
-            self.openapi_schema = describe.finish(super().openapi())
+            self.openapi_schema = openapi.complete(super().openapi())
         return self.openapi_schema
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
-    """The gateway as an ASGI application; without settings, as the environment says.
+def create_app(settings: GatewaySettings | None = None) -> FastAPI:
+    """Return the gateway as an ASGI application; without settings, with those of the environment.
 
-    >>> from corral.gateway import Settings, create_app
-    >>> create_app(Settings(redis_url="redis://127.0.0.1:6379")).title
+    >>> from corral.gateway import GatewaySettings, create_app
+    >>> create_app(GatewaySettings(redis_url="redis://127.0.0.1:6379")).title
     'Corral gateway'
     """
-    chosen = settings or Settings()
-    ring = KeyRing.load(chosen)
+    settings = settings or GatewaySettings()
+    keys = ApiKeys.load(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
-        hall = Hall(chosen)
-        await hall.open()
+        state = GatewayState(settings)
+        state.start()
         try:
-            yield {"hall": hall}
+            yield {STATE: state}
         finally:
-            await hall.close()
+            await state.close()
 
-    app = Gateway(
+    app = GatewayApp(
         title="Corral gateway",
         version="1",
         description=DESCRIPTION,
         lifespan=lifespan,
+        generate_unique_id_function=openapi.operation_id,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
     problems.install(app)
-    for part in (jobs, tailing, queues, scheduling, operating, feed, health, page):
+    for part in (jobs, events, queues, schedules, health, dashboard):
         app.include_router(part.router)
-    app.add_middleware(Guard, settings=chosen, ring=ring)
-    # describing the routes makes them ready; else the first request would do that, and its client wait
+    app.add_middleware(GatewayMiddleware, settings=settings, keys=keys)
+    # this prepares the routes; otherwise the first request would, and its client wait
     app.openapi()
     return app

@@ -1,16 +1,17 @@
-"""What the gateway tells Prometheus of itself."""
+"""The gateway's Prometheus metrics."""
 
 import os
 from collections.abc import Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from corral.gateway.tails import Tails
+from corral.gateway.sse.hub import TailHub
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""Where several processes keep their numbers together, if they do."""
+MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable that names the folder in which several processes share their metrics."""
 
 
 class GatewayMetrics:
@@ -18,78 +19,54 @@ class GatewayMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._requests = Counter(
-            "corral_gateway_requests", "Requests answered.", ("method", "route", "status"), registry=registry
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry, multiprocess_mode="mostrecent")
+        self._requests = counter(
+            "corral_gateway_requests", "Requests answered.", ("method", "route", "status")
         )
         self._seconds = Histogram(
             "corral_gateway_request_duration_seconds",
-            "From a request's head to the head of its answer.",
+            "Time from a request's head to its response's head.",
             ("route",),
             buckets=BUCKETS,
             registry=registry,
         )
-        self._tails = Gauge(
-            "corral_gateway_tails",
-            "Tails that are open.",
-            ("kind",),
-            registry=registry,
-            multiprocess_mode="livesum",
+        self._tails = gauge("corral_gateway_tails", "Open tails.", ("kind",), multiprocess_mode="livesum")
+        self._sent = counter("corral_gateway_events_sent", "Events sent to tails.", ("kind",))
+        self._timed_out = counter(
+            "corral_gateway_tails_timed_out", "Tails closed because their client did not read.", ("kind",)
         )
-        self._told = Counter(
-            "corral_gateway_events_told", "Events given to tails.", ("kind",), registry=registry
+        self._jobs = gauge("corral_job_count", "Jobs in a queue, by state.", ("protocol", "queue", "state"))
+        self._redis_up = gauge(
+            "corral_gateway_redis_up", "Whether Redis answered the last request for counts: 1 or 0."
         )
-        self._cut = Counter(
-            "corral_gateway_tails_cut", "Tails whose client did not read.", ("kind",), registry=registry
-        )
-        self._jobs = Gauge(
-            "corral_job_count",
-            "Jobs in a queue, by state.",
-            ("protocol", "queue", "state"),
-            registry=registry,
-            multiprocess_mode="mostrecent",
-        )
-        self._server = Gauge(
-            "corral_gateway_server_up",
-            "Did the server answer when it was asked for counts? 1 or 0.",
-            registry=registry,
-            multiprocess_mode="mostrecent",
-        )
-        self._known: dict[tuple[str, str, int], Counter] = {}
-        self._timed: dict[str, Histogram] = {}
-        self._published: dict[tuple[str, str], int] = {}
+        self._totals: dict[tuple[str, str], int] = {}
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """One request was answered."""
-        key = (method, route, status)
-        counter = self._known.get(key)
-        if counter is None:
-            counter = self._known[key] = self._requests.labels(method, route, str(status))
-        counter.inc()
-        timer = self._timed.get(route)
-        if timer is None:
-            timer = self._timed[route] = self._seconds.labels(route)
-        timer.observe(seconds)
+    def count_response(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a response."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
 
-    def count_tails(self, kind: str, tails: Tails) -> None:
-        """Take over the numbers of this process's tails."""
-        self._tails.labels(kind).set(tails.count)
-        for name, counter, total in (("told", self._told, tails.told), ("cut", self._cut, tails.cut)):
-            before = self._published.get((kind, name), 0)
-            counter.labels(kind).inc(total - before)
-            self._published[kind, name] = total
+    def set_tails(self, kind: str, hub: TailHub) -> None:
+        """Set the metrics of this process's tails."""
+        self._tails.labels(kind).set(hub.count)
+        totals = (("sent", self._sent, hub.sent), ("timed_out", self._timed_out, hub.timed_out))
+        for name, counter, total in totals:
+            counter.labels(kind).inc(total - self._totals.get((kind, name), 0))
+            self._totals[kind, name] = total
 
-    def count_jobs(self, protocol: str, queue: str, counts: Mapping[str, int]) -> None:
-        """Take over a queue's counts."""
+    def set_jobs(self, protocol: str, queue: str, counts: Mapping[str, int]) -> None:
+        """Set a queue's counts."""
         for state, count in counts.items():
             self._jobs.labels(protocol, queue, state).set(count)
 
-    def server_answers(self, is_up: bool) -> None:
-        """Did the server answer?"""
-        self._server.set(1 if is_up else 0)
+    def set_redis_up(self, is_up: bool) -> None:
+        """Set whether Redis answers."""
+        self._redis_up.set(1 if is_up else 0)
 
     def exposition(self) -> bytes:
-        """Everything as text for Prometheus, of all processes where they keep their numbers together."""
-        if SHARED not in os.environ:
+        """Return the metrics as text, of all processes where they share them."""
+        if MULTIPROCESS not in os.environ:
             return generate_latest(self._registry)
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
@@ -97,6 +74,6 @@ class GatewayMetrics:
 
     @staticmethod
     def close() -> None:
-        """This process's tails are no more."""
-        if SHARED in os.environ:
+        """Remove this process's gauges from the shared ones."""
+        if MULTIPROCESS in os.environ:
             mark_process_dead(os.getpid())  # type: ignore[no-untyped-call]

@@ -1,52 +1,28 @@
-"""The interface's documents: what is checked on the way in, and described for both ways."""
+"""The documents of the interface: request bodies, which are checked, and responses, which are described."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.config import ExtraValues
+from pydantic import BaseModel, Field
+from pydantic.config import JsonDict
 
 from corral.core.job import JobState
 
 Task = Literal["chat", "plan", "code", "tool", "rag", "embed"]
 Status = Literal["queued", "running", "done", "error", "canceled"]
+Next = Annotated[str | None, Field(description="The cursor of the next page; null at the end.")]
 
 JOB_ID = "0b9f2a52-6a3c-4bb5-9a3c-3c1b6f3f0e55"
 NEW_YEAR = 1_767_225_600_000
 
 
-def shown_as(example: dict[str, Any], extra: ExtraValues = "ignore") -> ConfigDict:
-    """The settings of a model that is described with this example."""
-    return ConfigDict(extra=extra, json_schema_extra={"examples": [example]})
+def example(document: JsonDict) -> JsonDict:
+    """Return the part of a schema that shows an example."""
+    return {"examples": [document]}
 
 
-class NewJob(BaseModel):
-    """What a client asks for."""
+# -- jobs of the streams contract ---------------------------------------------------------------------------
 
-    model_config = shown_as({"task": "embed", "payload": {"text": "home"}, "ttl_s": 600}, extra="forbid")
-
-    task: Task
-    payload: Annotated[dict[str, Any], Field(description="A JSON object of at most 204,800 bytes as sent.")]
-    ttl_s: Annotated[
-        int | None,
-        Field(strict=True, ge=1, le=2_147_483_647, description="Seconds to live; else JOB_TTL_S."),
-    ] = None
-
-
-class Accepted(BaseModel):
-    """A job that was asked for."""
-
-    model_config = shown_as(
-        {"job_id": JOB_ID, "task": "embed", "status": "queued", "created_ts": NEW_YEAR, "ttl_s": 600}
-    )
-
-    job_id: str
-    task: str
-    status: str
-    created_ts: int
-    ttl_s: int
-
-
-DONE_JOB = {
+DONE_JOB: JsonDict = {
     "job_id": JOB_ID,
     "task": "embed",
     "payload": {"text": "the herd is home"},
@@ -59,75 +35,97 @@ DONE_JOB = {
 }
 
 
-class JobView(BaseModel):
-    """A job as its hash has it."""
+class JobRequest(
+    BaseModel,
+    extra="forbid",
+    json_schema_extra=example({"task": "embed", "payload": {"text": "home"}, "ttl_s": 600}),
+):
+    """A job to create."""
 
-    model_config = shown_as(DONE_JOB)
+    task: Task
+    payload: Annotated[dict[str, Any], Field(description="A JSON object of at most 204,800 bytes as sent.")]
+    ttl_s: Annotated[
+        int | None,
+        Field(strict=True, ge=1, le=2_147_483_647, description="Seconds to live; without it, JOB_TTL_S."),
+    ] = None
+
+
+class AcceptedJob(
+    BaseModel,
+    json_schema_extra=example(
+        {"job_id": JOB_ID, "task": "embed", "status": "queued", "created_ts": NEW_YEAR, "ttl_s": 600}
+    ),
+):
+    """A job that was created."""
 
     job_id: str
     task: str
-    payload: Any
     status: str
     created_ts: int
-    updated_ts: int
     ttl_s: int
+
+
+class StreamsJob(AcceptedJob, json_schema_extra=example(DONE_JOB)):
+    """A job as its hash has it."""
+
+    payload: Any
+    updated_ts: int
     result: Any = None
     error: Any = None
 
 
-class JobPage(BaseModel):
-    """Some jobs, and where to go on."""
+class StreamsJobPage(BaseModel, json_schema_extra=example({"jobs": [DONE_JOB], "next": None})):
+    """Some jobs, and the cursor for more."""
 
-    model_config = shown_as({"jobs": [DONE_JOB], "next": None})
-
-    jobs: list[JobView]
-    next: Annotated[str | None, Field(description="The cursor of the next page; null at the end.")] = None
+    jobs: list[StreamsJob]
+    next: Next = None
 
 
-class Fault(BaseModel):
-    """One thing wrong with a request."""
+# -- problems and health ------------------------------------------------------------------------------------
 
-    model_config = ConfigDict(populate_by_name=True)
 
-    where: Annotated[str, Field(alias="in", description="body, query, path or header")]
+class InvalidField(BaseModel, populate_by_name=True):
+    """One fault of a request."""
+
+    location: Annotated[str, Field(alias="in", description="body, query, path or header")]
     pointer: Annotated[str, Field(description="JSON Pointer to the value")]
     detail: str
 
 
-class ProblemView(BaseModel):
-    """RFC 9457."""
-
-    model_config = shown_as(
+class ProblemDocument(
+    BaseModel,
+    extra="allow",
+    json_schema_extra=example(
         {
             "type": "urn:corral:problem:job-not-found",
             "title": "There is no such job",
             "status": 404,
-            "detail": f"no job {JOB_ID}: it never was, or its time to live has run out",
-        },
-        extra="allow",
-    )
+            "detail": f"no job {JOB_ID}: it does not exist, or its time to live is over",
+        }
+    ),
+):
+    """RFC 9457."""
 
     type: str
     title: str
     status: int
     detail: str
-    errors: list[Fault] | None = None
+    errors: list[InvalidField] | None = None
 
 
-class Alive(BaseModel):
-    """The process is there."""
-
-    model_config = shown_as({"status": "alive"})
+class Liveness(BaseModel, json_schema_extra=example({"status": "alive"})):
+    """The process runs."""
 
     status: Literal["alive"]
 
 
-class Ready(BaseModel):
-    """What was looked at, and how it was found."""
-
-    model_config = shown_as(
+class Readiness(
+    BaseModel,
+    json_schema_extra=example(
         {"status": "ready", "checks": {"server": "answers", "scripts": "known", "group": "there"}}
-    )
+    ),
+):
+    """The checks of readiness and their results."""
 
     status: Literal["ready"]
     checks: dict[str, str]
@@ -135,15 +133,14 @@ class Ready(BaseModel):
 
 # -- queues of every protocol -------------------------------------------------------------------------------
 
-
-MAIL = {
+MAIL_QUEUE: JsonDict = {
     "protocol": "bullmq",
     "queue": "mail",
     "counts": {"waiting": 2, "delayed": 1, "active": 1, "completed": 40, "dead": 0},
     "is_paused": False,
     "capabilities": ["delay", "pause", "priority", "retry"],
 }
-LETTER = {
+MAIL_JOB: JsonDict = {
     "id": "17",
     "name": "send",
     "data": {"to": "daisy@farm.example"},
@@ -155,9 +152,9 @@ LETTER = {
     "finished_at": NEW_YEAR + 1200,
     "result": {"sent": True},
     "reason": None,
-    "worker": "postman",
+    "worker": "mailer-1",
 }
-SENT = {
+COMPLETED_EVENT: JsonDict = {
     "id": f"{NEW_YEAR + 1200}-0",
     "protocol": "bullmq",
     "queue": "mail",
@@ -165,17 +162,15 @@ SENT = {
     "kind": "completed",
     "job_id": "17",
 }
-NIGHTLY = {
+NIGHTLY: JsonDict = {
     "id": "nightly",
     "job": {"id": "nightly", "name": "report", "data": {}, "queue": "reports", "state": "delayed"},
     "next_at": NEW_YEAR,
 }
 
 
-class QueueView(BaseModel):
-    """A queue and how much is in it."""
-
-    model_config = shown_as(MAIL)
+class QueueView(BaseModel, json_schema_extra=example(MAIL_QUEUE)):
+    """A queue with its counts."""
 
     protocol: str
     queue: str
@@ -184,10 +179,14 @@ class QueueView(BaseModel):
     capabilities: list[str]
 
 
-class QueueJob(BaseModel):
-    """A job in the words every protocol shares."""
+class QueueList(BaseModel, json_schema_extra=example({"queues": [MAIL_QUEUE]})):
+    """Queues."""
 
-    model_config = shown_as(LETTER, extra="allow")
+    queues: list[QueueView]
+
+
+class QueueJob(BaseModel, extra="allow", json_schema_extra=example(MAIL_JOB)):
+    """A job in the words all protocols share."""
 
     id: str
     name: str
@@ -196,27 +195,15 @@ class QueueJob(BaseModel):
     state: JobState | None
 
 
-class QueueList(BaseModel):
-    """All queues."""
-
-    model_config = shown_as({"queues": [MAIL]})
-
-    queues: list[QueueView]
-
-
-class QueueJobPage(BaseModel):
-    """Some jobs of a queue, and where to go on."""
-
-    model_config = shown_as({"jobs": [LETTER], "next": "after-1"})
+class QueueJobPage(BaseModel, json_schema_extra=example({"jobs": [MAIL_JOB], "next": "after-1"})):
+    """Some jobs of a queue, and the cursor for more."""
 
     jobs: list[QueueJob]
-    next: Annotated[str | None, Field(description="The cursor of the next page; null at the end.")] = None
+    next: Next = None
 
 
-class EventView(BaseModel):
-    """Something that happened to a job."""
-
-    model_config = shown_as(SENT, extra="allow")
+class QueueEvent(BaseModel, extra="allow", json_schema_extra=example(COMPLETED_EVENT)):
+    """An event in the words all protocols share."""
 
     id: str
     protocol: str
@@ -226,100 +213,92 @@ class EventView(BaseModel):
     job_id: str | None = None
 
 
-class QueueJobDetail(QueueJob):
-    """A job with what it said and what happened to it."""
-
-    model_config = shown_as({**LETTER, "logs": ["handed over"], "events": [SENT]}, extra="allow")
+class QueueJobDetail(
+    QueueJob, json_schema_extra=example({**MAIL_JOB, "logs": ["handed over"], "events": [COMPLETED_EVENT]})
+):
+    """A job with its log and its events."""
 
     logs: list[str]
-    events: list[EventView]
+    events: list[QueueEvent]
 
 
-class WorkerView(BaseModel):
+class QueueWorker(BaseModel, extra="allow"):
     """A worker that is alive."""
-
-    model_config = ConfigDict(extra="allow")
 
     name: str
     address: str | None = None
     seen_at: int | None = None
 
 
-class WorkerList(BaseModel):
+class QueueWorkerList(
+    BaseModel,
+    json_schema_extra=example(
+        {"workers": [{"name": "mailer-1", "address": "10.0.0.7:51234", "seen_at": None}]}
+    ),
+):
     """The workers of a queue."""
 
-    model_config = shown_as({"workers": [{"name": "postman", "address": "10.0.0.7:51234", "seen_at": None}]})
-
-    workers: list[WorkerView]
+    workers: list[QueueWorker]
 
 
-class ScheduleView(BaseModel):
-    """Jobs that come by themselves."""
-
-    model_config = shown_as(NIGHTLY)
+class QueueSchedule(BaseModel, json_schema_extra=example(NIGHTLY)):
+    """A schedule and the job it adds."""
 
     id: str
     job: QueueJob
     next_at: Annotated[int | None, Field(description="Milliseconds since the epoch; null while paused.")]
 
 
-class ScheduleList(BaseModel):
+class QueueScheduleList(BaseModel, json_schema_extra=example({"schedules": [NIGHTLY]})):
     """The schedules of a queue."""
 
-    model_config = shown_as({"schedules": [NIGHTLY]})
-
-    schedules: list[ScheduleView]
+    schedules: list[QueueSchedule]
 
 
-class Fired(BaseModel):
-    """A schedule that was run now, and the job that came of it."""
-
-    model_config = shown_as({"schedule": "nightly", "job_id": f"nightly@{NEW_YEAR}"})
+class ScheduleRun(
+    BaseModel, json_schema_extra=example({"schedule": "nightly", "job_id": f"nightly@{NEW_YEAR}"})
+):
+    """A schedule that was run now, and the job it added."""
 
     schedule: str
     job_id: str
 
 
-class Done(BaseModel):
-    """Which jobs it was done for, and for which not."""
+# -- changes ------------------------------------------------------------------------------------------------
 
-    model_config = shown_as({"done": ["17"], "not_done": ["18"]})
+
+class ChangeResult(BaseModel, json_schema_extra=example({"done": ["17"], "not_done": ["18"]})):
+    """The ids of the jobs that were changed, and of those that were not."""
 
     done: list[str]
     not_done: list[str]
 
 
-class Ids(BaseModel):
-    """Jobs to act on."""
-
-    model_config = shown_as({"ids": ["17", "18"]}, extra="forbid")
+class JobIds(BaseModel, extra="forbid", json_schema_extra=example({"ids": ["17", "18"]})):
+    """The jobs to change."""
 
     ids: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=512)]], Field(min_length=1, max_length=1000)
     ]
 
 
-class Drained(BaseModel):
-    """What a drain is to take."""
-
-    model_config = shown_as({"delayed": False}, extra="forbid")
+class DrainRequest(BaseModel, extra="forbid", json_schema_extra=example({"delayed": False})):
+    """Whether a drain deletes delayed jobs too."""
 
     delayed: bool = False
 
 
-class Cleaned(BaseModel):
-    """Which ended jobs are to go."""
-
-    model_config = shown_as({"state": "completed", "older_than_s": 86400}, extra="forbid")
+class CleanRequest(
+    BaseModel, extra="forbid", json_schema_extra=example({"state": "completed", "older_than_s": 86400})
+):
+    """Which ended jobs to delete."""
 
     state: Literal["completed", "dead"]
     older_than_s: Annotated[int, Field(ge=0, le=2_147_483_647)] = 0
     limit: Annotated[int, Field(ge=1, le=100_000)] = 1000
 
 
-class Replayed(BaseModel):
-    """How many dead jobs are to run again."""
-
-    model_config = shown_as({"limit": 100}, extra="forbid")
+class ReplayRequest(BaseModel, extra="forbid", json_schema_extra=example({"limit": 100})):
+    """How many dead jobs to replay."""
 
     limit: Annotated[int, Field(ge=1, le=100_000)] = 1000

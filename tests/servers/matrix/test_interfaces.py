@@ -62,7 +62,7 @@ async def test_the_gateway_takes_a_job_and_tells_its_end(served: Served) -> None
     async def embed(job: Job) -> dict[str, Any]:
         return {"text": job.data["text"]}
 
-    gateway = await asyncio.to_thread(Gateway, served.url, namespaces=served.namespaces, answer_s=10.0)
+    gateway = await asyncio.to_thread(Gateway, served.url, namespaces=served.namespaces, redis_timeout_s=10.0)
     try:
         async with app, working(app):
             job_id = await asyncio.to_thread(gateway.submit, {"text": "the herd is home"})

@@ -16,16 +16,14 @@ def gateway(url: str) -> Iterator[int]:
     """A gateway in a thread of its own; its port."""
     import uvicorn
 
-    from corral.gateway import Settings, create_app
-    from corral.gateway.serving import Address, configure
+    from corral.gateway import GatewaySettings, create_app
+    from corral.gateway.server import configure
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    settings = Settings(redis_url=url)
-    server = uvicorn.Server(
-        configure(create_app(settings), Address(port=port), settings, log_level="critical")
-    )
+    settings = GatewaySettings(redis_url=url)
+    server = uvicorn.Server(configure(create_app(settings), settings, port, log_level="critical"))
     thread = Thread(target=server.run, name="demo-gateway", daemon=True)
     thread.start()
     try:

@@ -1,0 +1,1 @@
+"""The gateway's routes, a file per noun; `dependencies` has what they share."""

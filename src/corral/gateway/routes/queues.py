@@ -1,0 +1,202 @@
+"""Queues of every protocol: their counts, jobs and workers, and the operations on them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from corral.core.filter import JobFilter
+from corral.core.job import Job, JobState
+from corral.core.naming import is_job_id
+from corral.errors import RedisResponseError
+from corral.gateway import models
+from corral.gateway.openapi import problem_responses, with_body
+from corral.gateway.problems import Problem
+from corral.gateway.requests import parse_offset, read_json
+from corral.gateway.responses import json_response, page_response
+from corral.gateway.routes.dependencies import (
+    Cursor,
+    OperableQueue,
+    PageSize,
+    QueueRoute,
+    ReadableQueue,
+    authorize_all_jobs,
+    state_of,
+)
+from corral.gateway.routes.jobs import no_job
+from corral.queue import Queue
+
+QUEUE = "/v1/queues/{protocol}/{queue}"
+MAX_LOG_LINES = 1000
+
+Verb = Literal["retry", "promote", "remove", "cancel"]
+VERBS: dict[Verb, Callable[[Queue, Sequence[str]], Awaitable[list[str]]]] = {
+    "retry": Queue.retry,
+    "promote": Queue.promote,
+    "remove": Queue.remove,
+    "cancel": Queue.cancel,
+}
+
+WITH_PARAMETERS = problem_responses(400, 422)
+
+router = APIRouter(tags=["queues"], route_class=QueueRoute, responses=problem_responses(401, 403, 404, 503))
+operations = APIRouter(
+    tags=["operations"],
+    route_class=QueueRoute,
+    prefix=QUEUE,
+    responses=problem_responses(401, 403, 404, 409, 503),
+)
+
+
+# -- reads --------------------------------------------------------------------------------------------------
+
+
+@router.get("/v1/queues", response_model=models.QueueList)
+async def list_queues(
+    request: Request,
+    protocol: Annotated[str | None, Query(description="Only queues of this protocol.")] = None,
+) -> Response:
+    """List all queues with their counts."""
+    state, _ = authorize_all_jobs(request)
+    queues = await state.queue_cache.queues(protocol)
+    return json_response({"queues": await asyncio.gather(*map(_view, queues))})
+
+
+@router.get(QUEUE, response_model=models.QueueView)
+async def get_queue(queue: ReadableQueue) -> Response:
+    """Return one queue with its counts."""
+    return json_response(await _view(queue))
+
+
+async def _view(queue: Queue) -> dict[str, Any]:
+    spec = queue.protocol.spec
+    counts, is_paused = await asyncio.gather(queue.counts(), queue.is_paused())
+    return {
+        "protocol": spec.name,
+        "queue": queue.name,
+        "counts": {state.value: count for state, count in counts.items()},
+        "is_paused": is_paused,
+        "capabilities": sorted(spec.capabilities),
+    }
+
+
+@router.get(QUEUE + "/jobs", response_model=models.QueueJobPage, responses=WITH_PARAMETERS)
+async def list_queue_jobs(
+    request: Request, queue: ReadableQueue, state: JobState, cursor: Cursor = "", limit: PageSize = 100
+) -> Response:
+    """List jobs in a state: the next to run first, the last to end first."""
+    start = parse_offset(cursor)
+    jobs = await queue.jobs(state, start, limit + 1)
+    documents = [msgspec.to_builtins(job) for job in jobs[:limit]]
+    return page_response(request, documents, f"after-{start + limit}" if len(jobs) > limit else None)
+
+
+@router.get(QUEUE + "/dead-letters", response_model=models.QueueJobPage, responses=WITH_PARAMETERS)
+async def list_dead_letters(
+    request: Request, queue: ReadableQueue, cursor: Cursor = "", limit: PageSize = 100
+) -> Response:
+    """List dead jobs, the last first, with their reasons and stack traces."""
+    return await list_queue_jobs(request, queue, JobState.DEAD, cursor, limit)
+
+
+@router.get(QUEUE + "/jobs/{job_id}", response_model=models.QueueJobDetail)
+async def get_queue_job(queue: ReadableQueue, job_id: str) -> Response:
+    """Return one job with its attempts, its log, and those of its events that are kept."""
+    job = await _job(queue, job_id)
+    logs, events = await asyncio.gather(queue.logs(job_id, 0, MAX_LOG_LINES), queue.events.of_job(job))
+    document = msgspec.to_builtins(job)
+    return json_response({**document, "logs": logs, "events": list(map(msgspec.to_builtins, events))})
+
+
+async def _job(queue: Queue, job_id: str) -> Job:
+    job = None
+    if is_job_id(job_id):
+        try:
+            job = await queue.job(job_id)
+        except RedisResponseError as error:
+            # the name of another key of the queue
+            if "WRONGTYPE" not in str(error):
+                raise
+    if job is None or job.state is None:
+        raise no_job(job_id)
+    return job
+
+
+@router.get(QUEUE + "/workers", response_model=models.QueueWorkerList)
+async def list_workers(queue: ReadableQueue) -> Response:
+    """List the workers that are alive now."""
+    return json_response({"workers": [msgspec.to_builtins(worker) for worker in await queue.workers()]})
+
+
+# -- operations ---------------------------------------------------------------------------------------------
+
+
+@operations.post("/pause", response_model=models.QueueView)
+async def pause_queue(queue: OperableQueue) -> Response:
+    """Stop claims until the queue is resumed."""
+    await queue.pause()
+    return json_response(await _view(queue))
+
+
+@operations.post("/resume", response_model=models.QueueView)
+async def resume_queue(queue: OperableQueue) -> Response:
+    """Allow claims again."""
+    await queue.resume()
+    return json_response(await _view(queue))
+
+
+@operations.post("/drain", response_model=models.QueueView, **with_body(models.DrainRequest))
+async def drain_queue(request: Request, queue: OperableQueue) -> Response:
+    """Delete all waiting jobs."""
+    body, _ = await read_json(request, models.DrainRequest, state_of(request).settings)
+    await queue.drain(body.delayed)
+    return json_response(await _view(queue))
+
+
+@operations.post("/clean", response_model=models.ChangeResult, **with_body(models.CleanRequest))
+async def clean_queue(request: Request, queue: OperableQueue) -> Response:
+    """Delete jobs that ended long ago."""
+    state = state_of(request)
+    body, _ = await read_json(request, models.CleanRequest, state.settings)
+    ended_until = state.corral.clock() - body.older_than_s * 1000
+    jobs = JobFilter(states=frozenset({JobState(body.state)}), ended_until=ended_until, limit=body.limit)
+    return _changed(await queue.clean(jobs))
+
+
+@operations.post("/replay", response_model=models.ChangeResult, **with_body(models.ReplayRequest))
+async def replay_queue(request: Request, queue: OperableQueue) -> Response:
+    """Put dead jobs back in the queue, with all their attempts anew."""
+    body, _ = await read_json(request, models.ReplayRequest, state_of(request).settings)
+    return _changed(await queue.replay(JobFilter(limit=body.limit)))
+
+
+@operations.post("/{verb}", response_model=models.ChangeResult, **with_body(models.JobIds))
+async def change_jobs(request: Request, queue: OperableQueue, verb: Verb) -> Response:
+    """Retry, promote, remove or cancel these jobs; say for which it was done, and for which not."""
+    body, _ = await read_json(request, models.JobIds, state_of(request).settings)
+    ids = dict.fromkeys(body.ids)
+    done = set(await VERBS[verb](queue, list(filter(is_job_id, ids))))
+    return _changed([one for one in ids if one in done], [one for one in ids if one not in done])
+
+
+@operations.post(
+    "/jobs/{job_id}/{verb}", response_model=models.ChangeResult, responses=problem_responses(422)
+)
+async def change_job(queue: OperableQueue, job_id: str, verb: Verb) -> Response:
+    """Retry, promote, remove or cancel one job; 409 where its state does not allow it."""
+    job = await _job(queue, job_id)
+    done = await VERBS[verb](queue, [job_id])
+    if not done:
+        state = job.state.value if job.state else "gone"
+        raise Problem("invalid-state", f"cannot {verb} job {job_id!a}: it is {state}", job_state=state)
+    return _changed(done)
+
+
+def _changed(done: Sequence[str], not_done: Sequence[str] = ()) -> Response:
+    return json_response({"done": done, "not_done": not_done})
+
+
+router.include_router(operations)

@@ -1,0 +1,1 @@
+"""API keys, roles, and the checks that every request passes."""

@@ -1,0 +1,124 @@
+"""The middleware of every request: size, host, origin and key before it, security headers after it."""
+
+from time import perf_counter
+from urllib.parse import urlsplit
+
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from corral.gateway.connection import STATE
+from corral.gateway.dashboard import FILES
+from corral.gateway.problems import Problem
+from corral.gateway.responses import Headers, with_security
+from corral.gateway.routes.dependencies import keep_inner_slashes
+from corral.gateway.security.auth import SCOPE_CLIENT, ApiClient, ApiKeys, Role
+from corral.gateway.settings import GatewaySettings
+from corral.gateway.state import GatewayState
+
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", *FILES})
+"""Paths that need no key."""
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class GatewayMiddleware:
+    """Checks requests, authenticates their clients, counts the responses."""
+
+    def __init__(self, app: ASGIApp, settings: GatewaySettings, keys: ApiKeys) -> None:
+        self._app = app
+        self._settings = settings
+        self._keys = keys
+        self._hosts = LOOPBACK_NAMES | {host.lower() for host in settings.hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        began = perf_counter()
+        keep_inner_slashes(scope)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = with_security(message.get("headers", ()))
+                _count(scope, message["status"], perf_counter() - began)
+            await send(message)
+
+        try:
+            scope[SCOPE_CLIENT] = self._authenticate(scope)
+        except Problem as problem:
+            await problem.response()(scope, receive, send_with_headers)
+            return
+        await self._app(scope, receive, send_with_headers)
+
+    def _authenticate(self, scope: Scope) -> ApiClient:
+        headers: Headers = scope["headers"]
+        host = origin = authorization = b""
+        size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        for name, value in headers:
+            size += len(name) + len(value)
+            if name == b"host":
+                host = value
+            elif name == b"origin":
+                origin = value
+            elif name == b"authorization":
+                authorization = value
+        self._check_size(size, len(headers))
+        if origin and scope["method"] not in SAFE_METHODS:
+            _check_origin(origin, host)
+        if self._keys:
+            return self._client_of(authorization, scope["path"])
+        # without keys the address alone restricts access, and a web page can resolve any name to it
+        host_name = _host_name(host)
+        if host_name not in self._hosts:
+            raise Problem(
+                "misdirected",
+                f"without keys the gateway accepts loopback host names only, not {host_name[:80]!r}; "
+                f"set keys, or name the host in CORRAL_HOSTS",
+            )
+        address = scope.get("client")
+        return ApiClient(address[0] if address else "local", frozenset(Role))
+
+    def _check_size(self, size: int, count: int) -> None:
+        settings = self._settings
+        if size > settings.max_header_bytes or count > settings.max_headers:
+            raise Problem(
+                "headers-too-large",
+                f"{count} headers and the URL have {size} bytes; "
+                f"send at most {settings.max_headers} and {settings.max_header_bytes}",
+            )
+
+    def _client_of(self, authorization: bytes, path: str) -> ApiClient:
+        scheme, _, key = authorization.partition(b" ")
+        client = self._keys.client_of(key.strip().decode("latin-1")) if scheme.lower() == b"bearer" else None
+        if client is not None:
+            return client
+        if path in OPEN_PATHS:
+            return ApiClient("", frozenset())
+        challenge = 'Bearer realm="corral"'
+        if authorization:
+            challenge += ', error="invalid_token"'
+        detail = "this key is not known" if authorization else "send a key: Authorization: Bearer …"
+        raise Problem("unauthorized", detail, headers={"WWW-Authenticate": challenge})
+
+
+def _count(scope: Scope, status: int, seconds: float) -> None:
+    state: GatewayState | None = scope.get("state", {}).get(STATE)
+    if state is not None:
+        route = scope.get("route")
+        # unknown paths share one label, so that requests cannot add labels without end
+        method, path = (scope["method"], route.path) if isinstance(route, Route) else ("other", "other")
+        state.metrics.count_response(method, path, status, seconds)
+
+
+def _check_origin(origin: bytes, host: bytes) -> None:
+    if urlsplit(origin.decode("latin-1")).netloc.lower() != host.decode("latin-1").lower():
+        raise Problem("cross-origin", "this was sent by a page of another origin; send it from a server")
+
+
+def _host_name(host: bytes) -> str:
+    """Return the name in a Host header, without port and brackets."""
+    text = host.decode("latin-1").lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0]
