@@ -202,7 +202,7 @@ class QueueJobPage(BaseModel, json_schema_extra=example({"jobs": [MAIL_JOB], "ne
     next: Next = None
 
 
-class QueueEvent(BaseModel, extra="allow", json_schema_extra=example(COMPLETED_EVENT)):
+class EventView(BaseModel, extra="allow", json_schema_extra=example(COMPLETED_EVENT)):
     """An event in the words all protocols share."""
 
     id: str
@@ -219,7 +219,7 @@ class QueueJobDetail(
     """A job with its log and its events."""
 
     logs: list[str]
-    events: list[QueueEvent]
+    events: list[EventView]
 
 
 class QueueWorker(BaseModel, extra="allow"):
