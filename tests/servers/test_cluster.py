@@ -17,7 +17,7 @@ from corral.errors import (
     RedisConnectionError,
     RedisResponseError,
 )
-from corral.protocols import PROTOCOLS
+from corral.protocols import protocol_names
 from corral.protocols.base import Binding
 from corral.protocols.bullmq.flows import BullmqFlows
 from corral.store.client import Reconnect, Store
@@ -104,7 +104,7 @@ async def carry(cluster: ClusterServer, key: str, target: int, before_the_end: f
     return carried
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", protocol_names())
 async def test_a_slot_that_moves_while_jobs_run_costs_no_job_and_doubles_none(
     cluster: ClusterServer, protocol: str
 ) -> None:

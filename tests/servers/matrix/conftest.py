@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from corral.protocols import PROTOCOLS
+from corral.protocols import protocol_names
 from corral.store.client import Store
 from tests.contract.conftest import ContractHarness
 from tests.servers.matrix.kinds import HERE, Kind, Served
@@ -36,7 +36,7 @@ def server(served: Served) -> Served:
     return served
 
 
-@pytest.fixture(params=list(PROTOCOLS))
+@pytest.fixture(params=protocol_names())
 async def harness(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[QueueHarness]:
     """In place of the contract suite's own."""
     store = Store(served.url)

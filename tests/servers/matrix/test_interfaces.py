@@ -9,7 +9,7 @@ from corral import Corral, EventKind, Job
 from corral.bullmq import Queue as DropInQueue
 from corral.bullmq import QueueEvents
 from corral.bullmq import Worker as DropInWorker
-from corral.protocols import PROTOCOLS
+from corral.protocols import protocol_names
 from corral.spark.client import QueueClient
 from corral.spark.options import queue_address
 from tests.servers.matrix.kinds import Served
@@ -101,7 +101,7 @@ async def becomes_listed(queue: DropInQueue) -> bool:
     return await until(is_listed)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", protocol_names())
 async def test_a_client_without_an_event_loop_reads_it(served: Served, protocol: str) -> None:
     app = Corral(served.url, protocol=protocol, namespaces=served.namespaces)
     queue = app.queue()
@@ -115,7 +115,7 @@ async def test_a_client_without_an_event_loop_reads_it(served: Served, protocol:
         with QueueClient(queue_address({**asked, "queue": "*"}), retry_s=5) as client:
             # by its name as it was given, too
             given = queue.name.strip("{}")
-            return client.queues(), client.call(lambda: client.events(given).extent()).length
+            return client.queues(), client.call(lambda: client.ports(given).events.extent()).length
 
     names, length = await asyncio.to_thread(look)
     assert names == [queue.name]
