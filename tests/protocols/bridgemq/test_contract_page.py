@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from corral.core.outcome import Completed, Dead, Retry
+from corral.core.ports import Ledger
 from corral.protocols.bridgemq.keys import Keys
 from corral.protocols.bridgemq.options import Settings
 from corral.protocols.bridgemq.scheduling import Scheduler
@@ -31,6 +32,7 @@ async def live_through_everything(harness: BridgemqHarness) -> dict[str, str]:
     rate = {"concurrent": 3, "per_minute": 9}
     await broker.submit([harness.job(name="sms", id=name, rate=rate) for name in ("j1", "j2", "j3")])
     await broker.submit([harness.job(id="later", delay=60_000), harness.job(id="s", cron="* * * * *")])
+    await broker.submit([harness.job(id="written", delay=60_000)], Ledger("write", 60))
     await operator.pause()
     await operator.keep_events(500)
     look()
