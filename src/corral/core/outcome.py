@@ -89,8 +89,8 @@ def decide(job: Job, error: BaseException, trace: str, policy: RetryPolicy) -> O
     reason = reason_of(error)
     try:
         return _decide(job, error, reason, trace, policy)
-    except Exception as fault:
-        why = f"{type(fault).__name__}: {reason_of(fault)}"
+    except Exception as failure:
+        why = f"{type(failure).__name__}: {reason_of(failure)}"
         return Dead(reason, f"{trace}\nno other attempt, because the retry policy failed: {why}".lstrip())
 
 
