@@ -12,7 +12,6 @@ from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -28,10 +27,10 @@ from corral.queue import Queue
 from corral.running import Signals, together
 from corral.schedules import ScheduledJob, declare, rule_of
 from corral.store.address import is_cluster
-from corral.store.client import Reconnect, Store
+from corral.store.client import PerLoopStore, Reconnect, Store
 from corral.store.cluster import has_tag
 from corral.store.embedded import EmbeddedServer
-from corral.sync import PerLoopStore, SyncRunner
+from corral.sync import SyncRunner
 from corral.telemetry.metrics import Metrics
 from corral.worker import (
     DEFAULT_CONCURRENCY,
@@ -84,7 +83,7 @@ class Corral:
         self._embedded: EmbeddedServer | None = None
         self._default_protocol = protocol_named(protocol)
         self._namespaces = dict(namespaces or {})
-        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = WeakKeyDictionary()
+        self._store = PerLoopStore(lambda: self.url)
         self._queues: dict[tuple[str, str], Queue] = {}
         self._registries: dict[tuple[str, str], HandlerRegistry] = {}
         self._types: list[JobType] = []
@@ -331,25 +330,18 @@ class Corral:
 
     def store(self) -> Store:
         """The connections of the running event loop."""
-        loop = asyncio.get_running_loop()
-        store = self._stores.get(loop)
-        if store is None:
-            store = self._stores[loop] = Store(self.url)
-        return store
+        return self._store.current()
 
     def binding(self, queue: Queue) -> Binding:
         """Where a queue's ports are, whichever event loop calls them."""
-        return Binding(PerLoopStore(self.store), queue.name, self.namespace(queue.protocol), self.clock)
+        return Binding(self._store, queue.name, self.namespace(queue.protocol), self.clock)
 
     def _bind(self, queue: Queue, store: Store) -> Ports:
         return queue.protocol.bind(replace(self.binding(queue), store=store))
 
     async def close(self) -> None:
         """Close this event loop's connections, and let go of the private server."""
-        loop = asyncio.get_running_loop()
-        store = self._stores.pop(loop, None)
-        if store is not None:
-            await store.close()
+        await self._store.close()
         if self._embedded is not None:
             self._embedded.close()
             self._embedded = None

@@ -2,14 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from corral.errors import InvalidOptions
-from corral.store.client import BlockingConnection, Store
-from corral.store.cluster import ClusterConnection
-from corral.store.connection import Connection
 
 T = TypeVar("T")
 
@@ -64,24 +61,3 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-class PerLoopStore(Store):
-    """Forwards each call to the Store of the running event loop.
-
-    So a port may be made in one event loop, or without any, and be used in another.
-    """
-
-    def __init__(self, current: Callable[[], Store]) -> None:
-        self._current = current
-
-    @property
-    def address(self) -> str:
-        return self._current().address
-
-    @property
-    def connection(self) -> Connection | ClusterConnection:
-        return self._current().connection
-
-    def blocking_connection(self, name: str, block_s: float) -> BlockingConnection:
-        return self._current().blocking_connection(name, block_s)

@@ -1,11 +1,9 @@
 """RedisConnection: from a `connection` option to an address, and to a Store for each event loop."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from ssl import VerifyMode
 from typing import Any, cast
 from urllib.parse import quote, urlencode
-from weakref import WeakKeyDictionary
 
 import redis.asyncio as redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
@@ -15,7 +13,7 @@ from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from corral.bullmq.types import ConnectionOptions
 from corral.errors import InvalidOptions, short_repr
 from corral.store.address import Deployment, RedisAddress
-from corral.store.client import Store
+from corral.store.client import PerLoopStore
 
 _SUPPORTED = "give host, port, db, username and password, a URL, or a redis.asyncio client made from these"
 
@@ -27,15 +25,7 @@ class RedisConnection:
         self.url = address_of(connection)
         self._owns_client = not isinstance(connection, (redis.Redis, RedisCluster))
         self._client = None if self._owns_client else cast(redis.Redis, connection)
-        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = WeakKeyDictionary()
-
-    def store(self) -> Store:
-        """Return the Store of the running event loop."""
-        loop = asyncio.get_running_loop()
-        store = self._stores.get(loop)
-        if store is None:
-            store = self._stores[loop] = Store(self.url)
-        return store
+        self.store = PerLoopStore(lambda: self.url)
 
     @property
     def client(self) -> redis.Redis:
@@ -46,9 +36,7 @@ class RedisConnection:
 
     async def close(self) -> None:
         """Close what was opened here in this event loop; a client passed as `connection` stays open."""
-        store = self._stores.pop(asyncio.get_running_loop(), None)
-        if store is not None:
-            await store.close()
+        await self.store.close()
         if self._owns_client and self._client is not None:
             client, self._client = self._client, None
             await client.aclose()

@@ -99,7 +99,7 @@ class FlowProducer(EventEmitter):
         return QueueBase(name, {"prefix": prefix or self.prefix}, self.connection)
 
     def _flows(self, queue: str = "", prefix: str | None = None) -> BullmqFlows:
-        return BullmqFlows(Binding(self.connection.store(), queue, prefix or self.prefix, wall_clock))
+        return BullmqFlows(Binding(self.connection.store, queue, prefix or self.prefix, wall_clock))
 
     async def close(self) -> None:
         """Close the connections."""

@@ -17,7 +17,6 @@ from corral.protocols.bullmq.keys import Keys
 from corral.protocols.bullmq.operator import BullmqOperator
 from corral.store.client import Store
 from corral.store.scripts import Scripts
-from corral.sync import PerLoopStore
 from corral.worker import wall_clock
 
 SCRIPTS = Scripts("corral.bullmq")
@@ -92,12 +91,11 @@ class QueueBase(EventEmitter):
     @property
     def store(self) -> Store:
         """The Store of the running event loop."""
-        return self.connection.store()
+        return self.connection.store.current()
 
     def binding(self, profile: Profile | None = None) -> Binding:
         """Return the binding of this queue's ports, for any event loop."""
-        store = PerLoopStore(self.connection.store)
-        return Binding(store, self.name, self.prefix, wall_clock, profile or self.profile)
+        return Binding(self.connection.store, self.name, self.prefix, wall_clock, profile or self.profile)
 
     @cached_property
     def inspector(self) -> BullmqInspector:

@@ -1,8 +1,11 @@
 """Store: commands, scripts and blocking connections to the server of a URL."""
 
-from collections.abc import Sequence
+from asyncio import AbstractEventLoop, get_running_loop
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import random
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from corral.errors import RedisConnectionError
 from corral.store.address import Deployment, RedisAddress
@@ -107,6 +110,42 @@ class Store:
         self.connection.disconnect()
 
 
+class PerLoopStore(Store):
+    """A Store for several event loops: each call uses the connections of the running one.
+
+    So a port may be made in one event loop, or without any, and be used in another.
+    """
+
+    def __init__(self, url: Callable[[], str]) -> None:
+        self._url = url
+        self._stores: WeakKeyDictionary[AbstractEventLoop, Store] = WeakKeyDictionary()
+
+    def current(self) -> Store:
+        """Return the Store of the running event loop."""
+        loop = get_running_loop()
+        store = self._stores.get(loop)
+        if store is None:
+            store = self._stores[loop] = Store(self._url())
+        return store
+
+    @property
+    def address(self) -> str:
+        return self.current().address
+
+    @property
+    def connection(self) -> Connection | ClusterConnection:
+        return self.current().connection
+
+    def blocking_connection(self, name: str, block_s: float) -> "BlockingConnection":
+        return self.current().blocking_connection(name, block_s)
+
+    async def close(self) -> None:
+        """Close the connections of the running event loop."""
+        store = self._stores.pop(get_running_loop(), None)
+        if store is not None:
+            await store.close()
+
+
 class BlockingConnection:
     """A connection for one caller's blocking calls; opened when first used."""
 
@@ -126,13 +165,13 @@ class BlockingConnection:
         self._connection.disconnect()
 
 
+@dataclass(frozen=True)
 class Reconnect:
     """How long to wait before connecting again: 100 ms doubling to 30 s, ±20 %, without end by default."""
 
-    def __init__(self, first_ms: int = 100, most_ms: int = 30_000, max_tries: int | None = None) -> None:
-        self.first_ms = first_ms
-        self.most_ms = most_ms
-        self.max_tries = max_tries
+    first_ms: int = 100
+    most_ms: int = 30_000
+    max_tries: int | None = None
 
     def delay(self, tries: int) -> float:
         """Return the seconds to wait after `tries` failed tries (the first is 0)."""
