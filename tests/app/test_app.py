@@ -1,6 +1,5 @@
 """The native API for producers, as its users meet it: decorators, add, add_many, defaults."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from corral import (
 from corral.core.schema import event_schema, payload_schema
 from corral.errors import UnknownProtocol
 from tests.support.apps import ended, working
+from tests.support.polling import becomes_true
 from tests.support.servers import Server
 
 
@@ -180,9 +180,7 @@ async def test_a_lower_number_runs_earlier_and_no_priority_first(app: Corral) ->
         last = await count.add(priority, priority=priority)
     assert last.options.priority == 0
     async with working(app, concurrency=1):
-        deadline = asyncio.get_running_loop().time() + 10
-        while len(ran) < 4 and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.01)
+        assert await becomes_true(lambda: len(ran) == 4)
     assert ran == [0, 1, 2, 3]
 
 
@@ -279,8 +277,8 @@ async def test_what_is_on_the_wire_fits_the_shipped_schemas(app: Corral, server:
     assert [event.kind for event in events] == kinds.split()
     for event in events:
         data = event.data or {}
-        told = {"progress": data["data"]} if event.kind == "progress" else data
-        document = {"event": str(event.kind), "timestamp": event.at, "data": told}
+        payload = {"progress": data["data"]} if event.kind == "progress" else data
+        document = {"event": str(event.kind), "timestamp": event.at, "data": payload}
         jsonschema.validate(document | ({"jobId": event.job_id} if event.job_id else {}), event_schema())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"event": "exploded", "timestamp": 1, "jobId": "1"}, event_schema())

@@ -10,6 +10,7 @@ import pytest
 from corral import Backoff, Corral, Job, JobState, Keep, Queue
 from corral.errors import CorralWarning
 from tests.support.apps import working
+from tests.support.polling import until
 
 
 @pytest.fixture
@@ -70,12 +71,13 @@ async def test_finished_jobs_are_kept_as_many_as_asked(app: Corral, given: Any, 
     ids = [(await kind.add({})).id for kind in (greet, fail) for _ in range(3)]
     queue = app.queue("mail")
     async with working(app, concurrency=1):
-        deadline = asyncio.get_running_loop().time() + 10
-        while asyncio.get_running_loop().time() < deadline:
+
+        async def are_over() -> bool:
             counts = await queue.counts()
-            if not counts[JobState.WAITING] + counts[JobState.ACTIVE]:
-                break
-            await asyncio.sleep(0.01)
+            return not counts[JobState.WAITING] + counts[JobState.ACTIVE]
+
+        await until(are_over)
+    counts = await queue.counts()
     assert (counts[JobState.COMPLETED], counts[JobState.DEAD]) == (kept, kept)
     alive = [job_id for job_id in ids if await queue.job(job_id) is not None]
     assert len(alive) == 2 * kept

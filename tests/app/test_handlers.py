@@ -1,11 +1,9 @@
 """Handlers as their writers know them: where they run, what they may say, and how they end."""
 
-import asyncio
 import os
 import re
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -24,6 +22,7 @@ from corral import (
 )
 from tests.support import handlers
 from tests.support.apps import ended, reached, working
+from tests.support.polling import becomes_true, forever
 
 SHORT_LOCK = {"lock_ms": 400}
 """A cancellation reaches its handler with the next renewal: a quarter of this."""
@@ -258,10 +257,7 @@ async def test_a_running_handler_is_told_of_a_cancellation(app: Corral, protocol
         added = await paint.add({})
         await reached(paint.queue, added.id, JobState.ACTIVE)
         assert await paint.queue.cancel([added.id]) == [added.id]
-        deadline = time.monotonic() + 10
-        while len(seen) < 2 and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
-        assert seen == [False, True]
+        assert await becomes_true(lambda: seen == [False, True])
         job = await ended(paint.queue, added.id)
     if protocol == "bullmq":  # this contract has no such state
         assert (job.state, job.reason) == (JobState.DEAD, "cancelled")
@@ -294,7 +290,7 @@ async def test_an_attempt_that_takes_too_long_fails_and_may_be_tried_again(app: 
     @app.job("slow", attempts=2, backoff=10, timeout=0.1)
     async def slow(job: Any) -> str:
         if job.attempt == 1:
-            await asyncio.sleep(30)
+            await forever()
         return "quick"
 
     async with working(app):

@@ -77,10 +77,10 @@ def unchanged(server: Server) -> Iterator[None]:
     assert after == before
 
 
-async def refused(
+async def expect_refused(
     app: Corral, server: Server, error: type[Refused], protocol: str, name: Any, data: Any, **options: Any
 ) -> str:
-    """What the refusal says: the same for one job, for many, and for an option of all."""
+    """Return the refusal's message: the same for one job, for many, and for an option of all."""
     queue = app.queue(protocol=protocol)
     own = {"id": options.pop("id")} if "id" in options else {}
     with unchanged(server):
@@ -90,10 +90,10 @@ async def refused(
         with pytest.raises(error) as among:
             await queue.add_many([good, (name, data, {**own, **options}), good])
     assert str(among.value) == f"job 1 of this call: {alone.value}"
-    said = str(alone.value)
-    assert said.isprintable(), "whoever reads it on a terminal is safe"
-    assert len(said) < 1000
-    return said
+    message = str(alone.value)
+    assert message.isprintable(), "whoever reads it on a terminal is safe"
+    assert len(message) < 1000
+    return message
 
 
 # -- queue names --------------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ BAD_IDS = [
 async def test_an_id_that_could_do_harm_is_refused(
     app: Corral, furnished: Server, job_id: Any, protocol: str
 ) -> None:
-    said = await refused(app, furnished, InvalidName, protocol, NAMED[protocol], {}, id=job_id)
-    assert said.startswith("job id ")
+    message = await expect_refused(app, furnished, InvalidName, protocol, NAMED[protocol], {}, id=job_id)
+    assert message.startswith("job id ")
 
 
 async def test_the_refusals_of_ids_name_the_value_and_the_way_out(app: Corral, furnished: Server) -> None:
@@ -150,15 +150,15 @@ async def test_the_refusals_of_ids_name_the_value_and_the_way_out(app: Corral, f
         NEW_LINE: r"job id 'a\nb' contains '\n'; use letters, digits and any of - _ . ~ @ + = ,",
     }
     for job_id, sentence in say.items():
-        assert await refused(app, furnished, InvalidName, "bullmq", "greet", {}, id=job_id) == sentence
+        assert await expect_refused(app, furnished, InvalidName, "bullmq", "greet", {}, id=job_id) == sentence
 
 
 async def test_the_streams_protocol_takes_uuids_only(app: Corral, furnished: Server) -> None:
-    said = await refused(app, furnished, InvalidName, "streams", "embed", {}, id="order-7")
-    assert said.startswith("job id 'order-7' is not a UUID")
+    message = await expect_refused(app, furnished, InvalidName, "streams", "embed", {}, id="order-7")
+    assert message.startswith("job id 'order-7' is not a UUID")
     shouting = "3F2504E0-4F89-11D3-9A0C-0305E82C3301"
-    said = await refused(app, furnished, InvalidName, "streams", "embed", {}, id=shouting)
-    assert "use lower-case hex digits" in said
+    message = await expect_refused(app, furnished, InvalidName, "streams", "embed", {}, id=shouting)
+    assert "use lower-case hex digits" in message
 
 
 # -- job names ----------------------------------------------------------------------------------------------
@@ -171,12 +171,12 @@ BAD_NAMES = ["", " ", NUL, NEW_LINE, "a\x1b[2J", SURROGATE, "a\u2028", "n" * 102
 async def test_a_job_name_that_cannot_be_read_is_refused(
     app: Corral, furnished: Server, name: Any, protocol: str
 ) -> None:
-    assert "job name" in await refused(app, furnished, InvalidName, protocol, name, {})
+    assert "job name" in await expect_refused(app, furnished, InvalidName, protocol, name, {})
 
 
 async def test_the_streams_protocol_knows_six_names(app: Corral, furnished: Server) -> None:
-    said = await refused(app, furnished, InvalidName, "streams", "greet", {})
-    assert said == "protocol 'streams' has no task 'greet'; use one of chat, plan, code, tool, rag, embed"
+    message = await expect_refused(app, furnished, InvalidName, "streams", "greet", {})
+    assert message == "protocol 'streams' has no task 'greet'; use one of chat, plan, code, tool, rag, embed"
 
 
 # -- options ------------------------------------------------------------------------------------------------
@@ -220,12 +220,12 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
 async def test_an_option_outside_its_limits_is_refused(
     app: Corral, furnished: Server, options: dict[str, Any], sentence: str
 ) -> None:
-    assert sentence in await refused(app, furnished, InvalidOptions, "bullmq", "greet", {}, **options)
+    assert sentence in await expect_refused(app, furnished, InvalidOptions, "bullmq", "greet", {}, **options)
 
 
 async def test_the_streams_protocol_refuses_them_too(app: Corral, furnished: Server) -> None:
     for options, _ in BAD_OPTIONS:
-        await refused(app, furnished, Refused, "streams", "tool", {}, **options)
+        await expect_refused(app, furnished, Refused, "streams", "tool", {}, **options)
 
 
 @pytest.mark.parametrize(
@@ -245,9 +245,9 @@ async def test_the_streams_protocol_refuses_them_too(app: Corral, furnished: Ser
 async def test_what_a_protocols_contract_has_no_word_for_is_refused(
     app: Corral, furnished: Server, options: dict[str, Any], what: str
 ) -> None:
-    said = await refused(app, furnished, Unsupported, "streams", "tool", {}, **options)
-    assert said.startswith(f"protocol 'streams' has no {what}, so ")
-    assert said.endswith("leave it out, or use a protocol that has it")
+    message = await expect_refused(app, furnished, Unsupported, "streams", "tool", {}, **options)
+    assert message.startswith(f"protocol 'streams' has no {what}, so ")
+    assert message.endswith("leave it out, or use a protocol that has it")
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ async def test_what_a_protocols_contract_has_no_word_for_is_refused(
 async def test_options_of_the_streams_protocol_have_limits(
     app: Corral, furnished: Server, options: dict[str, Any], sentence: str
 ) -> None:
-    assert sentence in await refused(app, furnished, InvalidOptions, "streams", "tool", {}, **options)
+    assert sentence in await expect_refused(app, furnished, InvalidOptions, "streams", "tool", {}, **options)
 
 
 async def test_an_idempotency_key_cannot_be_taken_over_by_another_request(
@@ -320,16 +320,16 @@ async def test_data_that_json_cannot_carry_is_refused(
     app: Corral, furnished: Server, data: Any, sentence: str, where: str, protocol: str
 ) -> None:
     if where == "alone" and protocol == "streams":
-        said = await refused(app, furnished, InvalidPayload, protocol, "tool", data)
-        assert said.startswith("payload")
+        message = await expect_refused(app, furnished, InvalidPayload, protocol, "tool", data)
+        assert message.startswith("payload")
         return
     given = data if where == "alone" else {"fine": [1, {"bad": data}]}
-    said = await refused(app, furnished, InvalidPayload, protocol, NAMED[protocol], given)
+    message = await expect_refused(app, furnished, InvalidPayload, protocol, NAMED[protocol], given)
     what = "data" if protocol == "bullmq" else "payload"
     if "nested" not in sentence and "itself" not in sentence:
         path = what if where == "alone" else f"{what}.fine[1].bad"
-        assert said.startswith(f"{path} "), "the part that is wrong is named"
-    assert sentence in said
+        assert message.startswith(f"{path} "), "the part that is wrong is named"
+    assert sentence in message
 
 
 @pytest.mark.parametrize("data", [None, [], "text", 7, True], ids=repr)
@@ -339,8 +339,8 @@ async def test_a_payload_of_the_streams_protocol_is_an_object(
     if data is None:
         assert (await app.queue(protocol="streams").add("tool", data)).data == {}
         return
-    said = await refused(app, furnished, InvalidPayload, "streams", "tool", data)
-    assert f"payload is a {type(data).__name__}; the streams contract carries a JSON object" in said
+    message = await expect_refused(app, furnished, InvalidPayload, "streams", "tool", data)
+    assert f"payload is a {type(data).__name__}; the streams contract carries a JSON object" in message
 
 
 async def test_ten_megabytes_and_a_byte_are_refused_in_the_contracts_words(
@@ -350,25 +350,31 @@ async def test_ten_megabytes_and_a_byte_are_refused_in_the_contracts_words(
         options = len(client.hget("bull:default:1", "opts") or b"")
     quotes = 2
     fits = "x" * (MEGABYTES_10 - options - quotes)
-    said = await refused(app, furnished, PayloadTooLarge, "bullmq", "greet", fits + "x")
-    assert said == "Job payload size 10.0 MB exceeds limit of 10.0 MB (10485761 bytes, 1 over)"
-    said = await refused(app, furnished, PayloadTooLarge, "bullmq", "greet", "x" * int(12.3 * 1024 * 1024))
-    assert said == "Job payload size 12.3 MB exceeds limit of 10.0 MB"
+    message = await expect_refused(app, furnished, PayloadTooLarge, "bullmq", "greet", fits + "x")
+    assert message == "Job payload size 10.0 MB exceeds limit of 10.0 MB (10485761 bytes, 1 over)"
+    message = await expect_refused(
+        app, furnished, PayloadTooLarge, "bullmq", "greet", "x" * int(12.3 * 1024 * 1024)
+    )
+    assert message == "Job payload size 12.3 MB exceeds limit of 10.0 MB"
     job = await app.queue().add("greet", fits)
     with furnished.connect() as client:
         assert client.hstrlen(f"bull:default:{job.id}", "data") == MEGABYTES_10 - options
 
 
 async def test_the_size_counts_bytes_not_characters(app: Corral, furnished: Server) -> None:
-    said = await refused(app, furnished, PayloadTooLarge, "bullmq", "greet", "é" * (6 * 1024 * 1024))
-    assert said == "Job payload size 12.0 MB exceeds limit of 10.0 MB"
+    message = await expect_refused(
+        app, furnished, PayloadTooLarge, "bullmq", "greet", "é" * (6 * 1024 * 1024)
+    )
+    assert message == "Job payload size 12.0 MB exceeds limit of 10.0 MB"
 
 
 async def test_200_kilobytes_are_the_streams_protocols_limit(app: Corral, furnished: Server) -> None:
     most = 200 * 1024
     around = len(b'{"t":""}')
-    said = await refused(app, furnished, PayloadTooLarge, "streams", "tool", {"t": "x" * (most - around + 1)})
-    assert said.startswith(f"payload has {most + 1} bytes, the streams contract allows {most}")
+    message = await expect_refused(
+        app, furnished, PayloadTooLarge, "streams", "tool", {"t": "x" * (most - around + 1)}
+    )
+    assert message.startswith(f"payload has {most + 1} bytes, the streams contract allows {most}")
     await app.queue(protocol="streams").add("tool", {"t": "x" * (most - around)})
 
 
@@ -421,7 +427,7 @@ async def test_what_a_handler_cannot_say_is_refused_there_and_tells_nobody(
 ) -> None:
     refusals: list[str] = []
 
-    def told(job_id: str) -> list[Any]:
+    def records(job_id: str) -> list[Any]:
         # where words go; beside them a worker renews locks and notes that it lives
         keys = [f"bull:default:{job_id}", f"bull:default:{job_id}:logs", "bull:default:events"]
         keys += [f"job:{job_id}", f"job:{job_id}:events", "jobs:events"]
@@ -429,14 +435,14 @@ async def test_what_a_handler_cannot_say_is_refused_there_and_tells_nobody(
             return [client.dump(key) for key in keys]
 
     async def speak(job: Any) -> None:
-        before = told(job.id)
+        before = records(job.id)
         for verb, words in BAD_WORDS:
             try:
                 await getattr(job, verb)(*words)
             except Refused as error:
                 refusals.append(str(error))
-        assert told(job.id) == before
-        assert await job.log(SURROGATE) in (0, 1)  # a log line is told all the same
+        assert records(job.id) == before
+        assert await job.log(SURROGATE) in (0, 1)  # a log line is still accepted
 
     kind = app.job(NAMED[protocol], protocol=protocol)(speak)
     queue = kind.queue

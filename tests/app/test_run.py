@@ -32,8 +32,8 @@ async def wait(job):
 
 @app.job("block", queue="mail")
 def block(job):
-    import time
-    time.sleep(60)
+    import threading
+    threading.Event().wait(60)
 
 @app.job("embed", protocol="streams")
 async def embed(job):
@@ -189,7 +189,7 @@ def test_two_signals_end_a_worker_whose_server_is_silent(shop: Callable[..., Sho
 
 @contextmanager
 def slow_server(upstream: int) -> Iterator[tuple[str, Callable[[], bool], Callable[[], None]]]:
-    """A server's address that takes calls and answers none until it is told to."""
+    """An address that accepts connections and replies only when released."""
     callers: list[socket.socket] = []
     answering = False
     with socket.create_server(("127.0.0.1", 0)) as listener:

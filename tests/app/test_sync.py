@@ -14,7 +14,7 @@ import pytest
 
 from corral import Corral, InvalidOptions, InvalidPayload, JobState
 from tests.support.apps import ended, working
-from tests.support.polling import eventually
+from tests.support.polling import becomes_true, eventually, forever
 from tests.support.servers import Server
 
 
@@ -100,16 +100,16 @@ def test_children_of_an_embedded_servers_owner_work_too(
 def test_a_call_that_takes_too_long_is_given_up(app: Corral) -> None:
     ended_by: list[str] = []
 
-    async def forever() -> None:
+    async def wait() -> None:
         try:
-            await asyncio.sleep(3600)
+            await forever()
         except asyncio.CancelledError:
             ended_by.append("cancelled")
             raise
 
     began = time.monotonic()
     with pytest.raises(TimeoutError):
-        app.sync(forever(), timeout=0.05)
+        app.sync(wait(), timeout=0.05)
     assert time.monotonic() - began < 5
     assert eventually(lambda: ended_by == ["cancelled"])
     assert app.sync(app.queue("mail").add("greet")).id == "1", "the door still works"
@@ -152,8 +152,7 @@ async def test_a_worker_runs_what_a_plain_thread_adds(app: Corral) -> None:
     async with working(app):
         thread = Thread(target=lambda: ids.append(app.sync(double.add(21)).id))
         thread.start()
-        while not ids:
-            await asyncio.sleep(0.01)
+        assert await becomes_true(lambda: ids)
         assert (await ended(double.queue, ids[0])).result == 42
         thread.join()
     await app.close()

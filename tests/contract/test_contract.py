@@ -6,7 +6,7 @@ import time
 import pytest
 
 from corral.core.event import EventKind
-from corral.core.job import JobState
+from corral.core.job import Claim, JobState
 from corral.core.options import Capability
 from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry
 from corral.core.ports import Why
@@ -15,6 +15,7 @@ from corral.protocols import names_with
 from tests.contract.conftest import within
 from tests.support.harness import QueueHarness
 from tests.support.jobs import submit
+from tests.support.polling import outlast, until
 
 AWKWARD = {
     "big": 130775545883395173,
@@ -155,7 +156,7 @@ async def test_a_waiting_worker_is_woken_by_a_new_job(harness: QueueHarness):
     waiting, producer = harness.broker(), harness.broker("producer")
     rest = (await waiting.turn([], 1)).rest
     task = asyncio.create_task(waiting.wait(rest))
-    await asyncio.sleep(0.2)
+    await outlast(0.2)
     assert not task.done(), "an idle worker waits"
     with within(1):
         await producer.submit([harness.job()])
@@ -169,28 +170,31 @@ async def test_no_job_is_missed_between_the_turn_and_the_wait(harness: QueueHarn
     await broker.submit([harness.job()])
     with within(1):
         await broker.wait(rest)
+    assert len((await broker.turn([], 1)).claims) == 1
 
 
 async def test_a_cancelled_wait_can_be_begun_again(harness: QueueHarness):
     broker = harness.broker()
     rest = (await broker.turn([], 1)).rest
     task = asyncio.create_task(broker.wait(rest))
-    await asyncio.sleep(0.1)
+    await outlast(0.1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await nobody_waits(harness)
+    await no_client_is_blocked(harness)
     await broker.submit([harness.job()])
     with within(1):
         await broker.wait(rest)
     assert (await broker.turn([], 1)).claims
 
 
-async def nobody_waits(harness: QueueHarness) -> None:
-    """The server has seen that the wait was given up; until then it may hand the wake-up to nobody."""
-    async with asyncio.timeout(5):
-        while b"flags=b" in await harness.store.call("CLIENT", "LIST"):
-            await asyncio.sleep(0.005)
+async def no_client_is_blocked(harness: QueueHarness) -> None:
+    """Wait until the server has ended the cancelled wait; until then it may wake a client that is gone."""
+
+    async def is_unblocked() -> bool:
+        return b"flags=b" not in await harness.store.call("CLIENT", "LIST")
+
+    await until(is_unblocked)
 
 
 async def test_a_released_job_comes_back_with_no_attempt_spent(harness: QueueHarness):
@@ -212,7 +216,7 @@ async def test_an_extended_claim_outlives_its_lock(harness: QueueHarness):
     await broker.submit([harness.job()])
     claim = await claim_one(broker)
     for _ in range(8):
-        await asyncio.sleep(0.1)
+        await outlast(0.1)
         extension = await broker.extend([claim])
         assert list(extension.lost) == []
         await other.recover()
@@ -221,15 +225,13 @@ async def test_an_extended_claim_outlives_its_lock(harness: QueueHarness):
 
 
 async def take_over(harness: QueueHarness, other) -> object:
-    """Recover until the abandoned job is in other hands."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
+    """Recover until another worker has claimed the abandoned job."""
+
+    async def claimed() -> list[Claim]:
         await other.recover()
-        turn = await other.turn([], 1)
-        if turn.claims:
-            return turn.claims[0]
-        await asyncio.sleep(0.03)
-    raise AssertionError("the abandoned job never came back")
+        return list((await other.turn([], 1)).claims)
+
+    return (await until(claimed, "the abandoned job is claimed"))[0]
 
 
 async def test_an_abandoned_job_goes_to_another_worker_and_the_late_settlement_is_refused(
@@ -437,7 +439,7 @@ async def test_events_can_be_read_page_by_page_and_tailed(harness: QueueHarness)
 
     tail = harness.events.tail(after="$")
     following = asyncio.create_task(anext(tail))
-    await asyncio.sleep(0.2)
+    await outlast(0.2)
     [new_id] = await submit(broker, [harness.job()])
     assert (await asyncio.wait_for(following, 5)).job_id == new_id
     await tail.aclose()
@@ -471,10 +473,11 @@ async def test_a_worker_that_waits_is_listed(harness: QueueHarness):
     broker = harness.broker("worker-x")
     rest = (await broker.turn([], 1)).rest
     task = asyncio.create_task(broker.wait(rest))
-    deadline = time.monotonic() + 5
-    while "worker-x" not in [worker.name for worker in await harness.inspector.workers()]:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
+
+    async def is_listed() -> bool:
+        return "worker-x" in [worker.name for worker in await harness.inspector.workers()]
+
+    assert await until(is_listed)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -492,7 +495,7 @@ async def test_the_holder_of_a_cancelled_job_is_told_and_ends_it(harness: QueueH
     claim = await claim_one(broker)
     assert list((await broker.extend([claim])).cancelled) == []
     assert await harness.operator.cancel([job_id]) == [job_id]
-    assert [told.job.id for told in (await broker.extend([claim])).cancelled] == [job_id]
+    assert [claim.job.id for claim in (await broker.extend([claim])).cancelled] == [job_id]
     assert (await broker.turn([harness.settle(claim, Cancelled())], 0)).verdicts == [None]
     job = await harness.inspector.job(job_id)
     assert job is not None
@@ -574,7 +577,7 @@ async def test_a_delayed_job_wakes_a_waiting_worker_when_it_is_due(harness: Queu
     broker, producer = harness.broker(), harness.broker("producer")
     rest = (await broker.turn([], 1)).rest
     task = asyncio.create_task(broker.wait(rest))
-    await asyncio.sleep(0.05)
+    await outlast(0.05)
     start = time.monotonic()
     await producer.submit([harness.job(delay=300)])
     await task
@@ -593,7 +596,7 @@ async def test_a_paused_queue_hands_out_nothing_until_it_resumes(harness: QueueH
     turn = await broker.turn([], 5)
     assert (turn.claims, turn.rest.why) == ([], Why.PAUSED)
     task = asyncio.create_task(broker.wait(turn.rest))
-    await asyncio.sleep(0.1)
+    await outlast(0.1)
     assert not task.done()
     with within(1):
         await harness.operator.resume()

@@ -70,17 +70,17 @@ class Driver:
                 env=environment(), cwd=folder, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace")
 
     def wait_for(self, word: str) -> None:
-        assert eventually(lambda: word in self.said() or self.process.poll() is not None, STARTS_S)
-        assert self.process.poll() is None, self.said()[-3000:]
+        assert eventually(lambda: word in self.output() or self.process.poll() is not None, STARTS_S)
+        assert self.process.poll() is None, self.output()[-3000:]
 
     def finish(self, seconds: float = 600) -> dict[str, Any]:
         """Its last line, once it has ended well."""
-        assert self.process.wait(seconds) == 0, self.said()[-3000:]
-        lines = [line for line in self.said().splitlines() if line.startswith("{")]
+        assert self.process.wait(seconds) == 0, self.output()[-3000:]
+        lines = [line for line in self.output().splitlines() if line.startswith("{")]
         return orjson.loads(lines[-1]) if lines else {}
 
     def kill(self) -> None:
@@ -115,7 +115,7 @@ def kill_soon_after(
     deadline = time.monotonic() + random.uniform(0, seconds)
     eventually(lambda: time.monotonic() > deadline, seconds + 1)
     if running.process.poll() is not None:
-        assert "Python worker failed to connect back" in running.said(), running.said()[-3000:]
+        assert "Python worker failed to connect back" in running.output(), running.output()[-3000:]
         return False
     running.kill()
     return True

@@ -85,10 +85,10 @@ def standalone(folder: Path, workers: int = 2) -> Iterator[str]:
             words += ["--work-dir", str(folder / f"work-{number}"), master]
             command = _class("org.apache.spark.deploy.worker.Worker", *words)
             stack.enter_context(process(folder, f"worker-{number}", command))
-        said = [folder / f"worker-{number}.log" for number in range(workers)]
+        logs = [folder / f"worker-{number}.log" for number in range(workers)]
         assert eventually(
-            lambda: all("Successfully registered with master" in log.read_text() for log in said), STARTS_S
-        ), said[0].read_text()
+            lambda: all("Successfully registered with master" in log.read_text() for log in logs), STARTS_S
+        ), logs[0].read_text()
         yield master
 
 
@@ -114,8 +114,8 @@ def connect_server(folder: Path) -> Iterator[str]:
         yield f"sc://127.0.0.1:{port}"
 
 
-def told_by(program: str, folder: Path, *words: str, timeout: float = 240) -> dict[str, Any]:
-    """What a program of ours prints last, as JSON; it must end well."""
+def output_of(program: str, folder: Path, *words: str, timeout: float = 240) -> dict[str, Any]:
+    """Run a program; return its last line of output, as JSON."""
     ended = subprocess.run(
         [sys.executable, "-m", f"tests.spark.programs.{program}", *words],
         env=environment(),
@@ -126,5 +126,5 @@ def told_by(program: str, folder: Path, *words: str, timeout: float = 240) -> di
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-4000:]
-    told: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return told
+    document: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return document

@@ -10,7 +10,7 @@ from corral.spark.lake.audit import rules as audit_rules
 from corral.spark.lake.audit.audit import summarize
 from corral.spark.lake.audit.findings import AuditFinding, AuditVerdict
 from corral.spark.schema import EVENTS, JOBS
-from tests.spark.test_silver import START, story
+from tests.spark.test_silver import START, history
 
 MAIL = ("bullmq", "mail")
 LAST = f"{int(START.timestamp() * 1000) + 100_000}-0"
@@ -33,71 +33,71 @@ def gap(after_s: float, before_s: float, missing: int | None = 7) -> list[tuple[
 
 
 def cleaned(at_s: float, count: int) -> list[tuple[Any, ...]]:
-    [row] = story((at_s, "cleaned"))
+    [row] = history((at_s, "cleaned"))
     return [(*row[:5], None, *row[6:-1], json.dumps({"count": count}))]
 
 
-ADDED = story((0, "added"), (0, "waiting"))
-DONE = story((0, "added"), (0, "waiting"), (1, "active"), (2, "completed"))
+ADDED = history((0, "added"), (0, "waiting"))
+DONE = history((0, "added"), (0, "waiting"), (1, "active"), (2, "completed"))
 
 RULES = {
     "an end, and the record is gone": (DONE, [], AuditVerdict.ENDED),
     "an end, and the record says the same": (DONE, [record("completed")], AuditVerdict.ENDED),
-    "removed while it waited": (story((0, "added"), (9, "removed")), [], AuditVerdict.ENDED),
+    "removed while it waited": (history((0, "added"), (9, "removed")), [], AuditVerdict.ENDED),
     "its record alone tells the end": (ADDED, [record("completed")], AuditVerdict.ENDED),
     "alive in a state": (ADDED, [record("waiting")], AuditVerdict.ALIVE),
     "put back by an operator, and alive": (
-        story((0, "added"), (1, "active"), (2, "dead"), (9, "waiting"), (10, "active"), (11, "progress")),
+        history((0, "added"), (1, "active"), (2, "dead"), (9, "waiting"), (10, "active"), (11, "progress")),
         [record("active")], AuditVerdict.ALIVE,
     ),
     "put back by an operator, and ended again": (
-        story((0, "added"), (1, "active"), (2, "dead"), (9, "waiting"), (10, "active"), (11, "completed")),
+        history((0, "added"), (1, "active"), (2, "dead"), (9, "waiting"), (10, "active"), (11, "completed")),
         [record("completed")], AuditVerdict.ENDED,
     ),
     "ended while the snapshot was taken": (
-        story((0, "added"), (1, "active"), (101, "completed")), [record("active")], AuditVerdict.ENDED,
+        history((0, "added"), (1, "active"), (101, "completed")), [record("active")], AuditVerdict.ENDED,
     ),
-    "added while the snapshot was taken": (story((101, "added")), [], AuditVerdict.MOVING),
+    "added while the snapshot was taken": (history((101, "added")), [], AuditVerdict.MOVING),
     "claimed while the snapshot was taken, and not met": (
-        story((0, "added"), (101, "active")), [], AuditVerdict.MOVING,
+        history((0, "added"), (101, "active")), [], AuditVerdict.MOVING,
     ),
     "neither ended nor there": (ADDED, [], AuditVerdict.LOST),
     "put back, and then gone": (
-        story((0, "added"), (1, "active"), (2, "dead"), (9, "waiting")), [], AuditVerdict.LOST,
+        history((0, "added"), (1, "active"), (2, "dead"), (9, "waiting")), [], AuditVerdict.LOST,
     ),
     "two ends": (
-        story((0, "added"), (1, "active"), (2, "completed"), (3, "completed")), [], AuditVerdict.DOUBLED,
+        history((0, "added"), (1, "active"), (2, "completed"), (3, "completed")), [], AuditVerdict.DOUBLED,
     ),
     "run again after its end": (
-        story((0, "added"), (1, "active"), (2, "completed"), (3, "retry"), (3, "stalled"), (4, "active"),
+        history((0, "added"), (1, "active"), (2, "completed"), (3, "retry"), (3, "stalled"), (4, "active"),
               (5, "completed")), [], AuditVerdict.DOUBLED,
     ),
     "ended, and still to be run": (DONE, [record("active")], AuditVerdict.CONTRADICTED),
     "ended well, and stands as dead": (DONE, [record("dead")], AuditVerdict.CONTRADICTED),
     "a record in no state": (ADDED, [record(None)], AuditVerdict.ORPHANED),
-    "a record in no state, of which nothing is told": (
-        story((0, "added"), job="2"), [record(None, seconds=5)], AuditVerdict.ORPHANED,
+    "a record in no state, without events": (
+        history((0, "added"), job="2"), [record(None, seconds=5)], AuditVerdict.ORPHANED,
     ),
-    "a record of which nothing is told": (
-        story((0, "added"), job="2"), [record("waiting", seconds=5)], AuditVerdict.ORPHANED,
+    "a record without events": (
+        history((0, "added"), job="2"), [record("waiting", seconds=5)], AuditVerdict.ORPHANED,
     ),
     "a record from before the history": (
-        story((0, "added"), job="2"), [record("waiting", seconds=-5)], AuditVerdict.UNPROVABLE,
+        history((0, "added"), job="2"), [record("waiting", seconds=-5)], AuditVerdict.UNPROVABLE,
     ),
 }  # fmt: skip
 
 
 HOLE = gap(10, 20)
-OTHERS = story((0, "added"), job="2")
-TWICE = story((0, "added"), (1, "completed"), (2, "completed"))
+OTHERS = history((0, "added"), job="2")
+TWICE = history((0, "added"), (1, "completed"), (2, "completed"))
 GAPS = {
     "it may have ended in the gap": (ADDED + HOLE, [], AuditVerdict.UNPROVABLE),
-    "it was added after the gap": (story((30, "added")) + HOLE, [], AuditVerdict.LOST),
+    "it was added after the gap": (history((30, "added")) + HOLE, [], AuditVerdict.LOST),
     "it may have been put back in the gap": (DONE + HOLE, [record("active")], AuditVerdict.UNPROVABLE),
     "it may have been added in the gap": (
         OTHERS + HOLE, [record("waiting", seconds=15)], AuditVerdict.UNPROVABLE,
     ),
-    "it was made after the gap, and nothing is told": (
+    "it was made after the gap, without events": (
         OTHERS + HOLE, [record("waiting", seconds=25)], AuditVerdict.ORPHANED,
     ),
     "what was seen was seen": (TWICE + HOLE, [], AuditVerdict.DOUBLED),
@@ -105,22 +105,22 @@ GAPS = {
 SWEPT = {
     "a clean may have deleted it": (ADDED + cleaned(9, 3), [], AuditVerdict.UNPROVABLE),
     "a clean that found nothing deleted nothing": (ADDED + cleaned(9, 0), [], AuditVerdict.LOST),
-    "it was added after the clean": (story((30, "added")) + cleaned(9, 3), [], AuditVerdict.LOST),
+    "it was added after the clean": (history((30, "added")) + cleaned(9, 3), [], AuditVerdict.LOST),
     "it ended before the clean": (DONE + cleaned(9, 3), [], AuditVerdict.ENDED),
 }
 EVERY_RULE = RULES | GAPS | SWEPT
 
-AGAIN = story((0, "added"), (1, "completed"), (60, "added"), (61, "active"))
-GONE_AND_AGAIN = story((0, "added"), (60, "added"))
+AGAIN = history((0, "added"), (1, "completed"), (60, "added"), (61, "active"))
+GONE_AND_AGAIN = history((0, "added"), (60, "added"))
 
 
 def verdicts(spark, cases, **more):
     """Queue -> (verdict, detail) of each life of its job; each case has a queue of its own."""
-    told, records = [], []
+    rows_of_all, records = [], []
     for queue, (rows, known) in cases.items():
-        told += [(row[0], queue, *row[2:]) for row in rows]
+        rows_of_all += [(row[0], queue, *row[2:]) for row in rows]
         records += [tuple((one | {"queue": queue}).values()) for one in known]
-    events, snapshot = spark.createDataFrame(told, EVENTS), spark.createDataFrame(records, JOBS)
+    events, snapshot = spark.createDataFrame(rows_of_all, EVENTS), spark.createDataFrame(records, JOBS)
     cut = {("bullmq", queue): LAST for queue in cases}
     judged = audit_rules.judge(events, snapshot, cut, **more).where("job_id != '2'")
     found: dict[str, list[Any]] = {queue: [] for queue in cases}
@@ -163,19 +163,19 @@ def test_a_scheduler_may_make_its_next_job_anew(found):
 def test_strangers_and_what_is_older_are_left_alone_where_that_was_asked(spark):
     since = START + timedelta(seconds=30)
     cases = {
-        "told before": (ADDED, []),
+        "with events before": (ADDED, []),
         "made before": (ADDED, [record("waiting")]),
-        "a gap before": (story((40, "added")) + HOLE, []),
-        "a stranger's": (OTHERS, [record("waiting", seconds=45)]),
-        "a stranger's in no state": (OTHERS, [record(None, seconds=45)]),
+        "a gap before": (history((40, "added")) + HOLE, []),
+        "without events": (OTHERS, [record("waiting", seconds=45)]),
+        "without events, in no state": (OTHERS, [record(None, seconds=45)]),
     }
     found = verdicts(spark, cases, since=since, has_foreign_clients=True)
     assert {queue: [verdict for verdict, _ in lives] for queue, lives in found.items()} == {
-        "told before": [],
+        "with events before": [],
         "made before": [],
         "a gap before": [AuditVerdict.LOST],
-        "a stranger's": [AuditVerdict.EVENTLESS],
-        "a stranger's in no state": [AuditVerdict.ORPHANED],
+        "without events": [AuditVerdict.EVENTLESS],
+        "without events, in no state": [AuditVerdict.ORPHANED],
     }
 
 

@@ -125,8 +125,8 @@ def test_removal_policies_are_right_and_places_are_looked_at(spark, bullmq: Spar
         ("orphaned", "no-such-job"),
     ]
     assert found.counts["ended"] == 4
-    told = {one.verdict: one.detail for one in found.findings}
-    assert told[AuditVerdict.DOUBLED] == "is listed in 'delayed' and 'wait' at once"
+    details = {one.verdict: one.detail for one in found.findings}
+    assert details[AuditVerdict.DOUBLED] == "is listed in 'delayed' and 'wait' at once"
 
 
 def test_a_counter_that_leaks_is_named_once_for_all_queues(spark, server):

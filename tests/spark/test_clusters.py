@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from corral.core.job import JobState
-from tests.spark.clusters import connect_server, standalone, told_by
+from tests.spark.clusters import connect_server, output_of, standalone
 from tests.spark.harness import SparkHarness
 
 
@@ -27,11 +27,11 @@ def test_events_become_a_lake_and_rows_become_jobs(
     bullmq.add(40, "mail")
     bullmq.work("mail", most=25)
     with start(tmp_path) as master:
-        told = told_by("whole_way", tmp_path, master, bullmq.url, str(tmp_path / "lake"), how)
+        counts = output_of("whole_way", tmp_path, master, bullmq.url, str(tmp_path / "lake"), how)
     events = len(bullmq.read_events("mail"))
     outcomes = {"completed": 25, "alive": 15} if how == "whole" else {}
     filled = {} if how == "smoke" else {"bronze": events, "distinct": events, "outcomes": outcomes}
-    assert told == {"read": events, **filled}
+    assert counts == {"read": events, **filled}
 
     async def waiting() -> int:
         return (await bullmq.on("letters").inspector.counts())[JobState.WAITING]

@@ -30,7 +30,7 @@ ENTRIES = {
 }
 
 
-def told(columns: EventColumns) -> list[list[object]]:
+def rows_of(columns: EventColumns) -> list[list[object]]:
     texts = [columns.ids, columns.kinds, columns.job_ids, columns.names, columns.previous]
     plain = [[value.decode() if isinstance(value, bytes) else value for value in column] for column in texts]
     data = [None if value is None else orjson.loads(value) for value in columns.data]
@@ -42,7 +42,7 @@ def told(columns: EventColumns) -> list[list[object]]:
 def test_an_entry_says_the_same_in_bulk_and_alone(flat: list[bytes], before: list[bytes]):
     entries = [(b"1700000000000-0", flat), (b"1700000000001-18446744073709551615", flat)]
     alone = columns_of(codec.decode_events(entries, "bullmq", "mail", before))
-    assert told(decode_columns(entries, before)) == told(alone)
+    assert rows_of(decode_columns(entries, before)) == rows_of(alone)
 
 
 def test_entries_of_ever_new_shapes_are_read():

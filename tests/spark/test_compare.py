@@ -16,17 +16,17 @@ from corral.spark.schema import EVENTS, JOBS
 from corral.store.client import Store
 from corral.worker import wall_clock
 from tests.spark.test_audit import record
-from tests.spark.test_silver import story
+from tests.spark.test_silver import history
 
-FINE = story((0, "added"), (0, "waiting"), (1, "active"), (2, "completed"))
-BROKEN = story((0, "added"), (0, "waiting"), (1, "active"), (2, "dead"))
-RETRIED = story((0, "added"), (1, "active"), (2, "retry"), (3, "active"), (4, "completed"), job="2")
+FINE = history((0, "added"), (0, "waiting"), (1, "active"), (2, "completed"))
+BROKEN = history((0, "added"), (0, "waiting"), (1, "active"), (2, "dead"))
+RETRIED = history((0, "added"), (1, "active"), (2, "retry"), (3, "active"), (4, "completed"), job="2")
 
 
 @pytest.fixture
 def side(spark):
-    def make(label: str, stories: list[Any], records: list[dict[str, Any]]) -> Side:
-        events = spark.createDataFrame([row for rows in stories for row in rows], EVENTS)
+    def make(label: str, events: list[Any], records: list[dict[str, Any]]) -> Side:
+        events = spark.createDataFrame([row for rows in events for row in rows], EVENTS)
         rows = [tuple(one.values()) for one in records]
         return Side(label, events, spark.createDataFrame(rows, JOBS))
 
@@ -43,32 +43,32 @@ def test_two_alike_have_no_differences(side):
     assert found.differences == ()
     assert (found.exit_code, found.shared) == (0, 2)
     assert found.sentence() == "no differences between one and two (compared: 2 jobs by id)"
-    told = values(found.figures)
-    assert told["all jobs", "jobs"] == ("2", "2")
-    assert told["all jobs", "error rate %"] == ("0.00", "0.00")
-    assert told["all jobs", "attempts per job"] == ("1.50", "1.50")
-    assert told["all jobs", "ran p50 ms"] == ("2000", "2000")
-    assert told["records of send", "format of results"] == ("{ok}", "{ok}")
-    assert told["event retry", "count"] == ("1", "1")
+    figures = values(found.figures)
+    assert figures["all jobs", "jobs"] == ("2", "2")
+    assert figures["all jobs", "error rate %"] == ("0.00", "0.00")
+    assert figures["all jobs", "attempts per job"] == ("1.50", "1.50")
+    assert figures["all jobs", "ran p50 ms"] == ("2000", "2000")
+    assert figures["records of send", "format of results"] == ("{ok}", "{ok}")
+    assert figures["event retry", "count"] == ("1", "1")
 
 
 def test_every_difference_is_listed(side):
     good = [record("completed") | {"data": '{"to":"a"}', "result": '{"ok":true}', "priority": 1}]
     bad = [record("dead") | {"data": '{"to":"a"}', "result": "17", "priority": 1}]
     found = compare(side("one", [FINE, RETRIED], good), side("two", [BROKEN], bad))
-    told = values(found.differences)
-    assert told["all jobs", "jobs"] == ("2", "1")
-    assert told["all jobs", "error rate %"] == ("0.00", "100.00")
-    assert told["send", "completed"] == ("2", "0")
-    assert told["records of send", "states"] == ("completed 1", "dead 1")
-    assert told["records of send", "format of results"] == ("{ok}", "number")
-    assert told["event completed", "count"] == ("2", None)
-    assert told["event dead", "fields"] == (None, "{failedReason}")
-    assert told["job 1", "outcome"] == ("completed", "dead")
-    assert told["job 1", "reason"] == (None, "boom")
-    assert told["job 1", "record's result"] == ('{"ok":true}', "17")
-    assert told["job 2", "presence"] == ("there", None)
-    assert ("job 1", "record's priority") not in told
+    figures = values(found.differences)
+    assert figures["all jobs", "jobs"] == ("2", "1")
+    assert figures["all jobs", "error rate %"] == ("0.00", "100.00")
+    assert figures["send", "completed"] == ("2", "0")
+    assert figures["records of send", "states"] == ("completed 1", "dead 1")
+    assert figures["records of send", "format of results"] == ("{ok}", "number")
+    assert figures["event completed", "count"] == ("2", None)
+    assert figures["event dead", "fields"] == (None, "{failedReason}")
+    assert figures["job 1", "outcome"] == ("completed", "dead")
+    assert figures["job 1", "reason"] == (None, "boom")
+    assert figures["job 1", "record's result"] == ('{"ok":true}', "17")
+    assert figures["job 2", "presence"] == ("there", None)
+    assert ("job 1", "record's priority") not in figures
     assert (found.exit_code, found.shared, found.omitted) == (1, 1, 0)
     few = compare(side("one", [FINE, RETRIED], good), side("two", [BROKEN], bad), limit=3)
     assert (len(few.differences), few.total, few.omitted) == (3, found.total, found.total - 3)
@@ -118,7 +118,7 @@ def test_a_shadow_under_another_prefix_is_held_against_its_original(spark, serve
         tolerance=10.0,
     )
     assert (found.a, found.b, found.shared) == ("bull:mail", "shadow:mail", 6)
-    told = values(found.differences)
-    assert told["job 3", "outcome"] == ("completed", "dead")
-    assert told["send", "error rate %"] == ("0.00", "16.67")
-    assert {subject for subject, _ in told if subject.startswith("job ")} == {"job 3"}
+    figures = values(found.differences)
+    assert figures["job 3", "outcome"] == ("completed", "dead")
+    assert figures["send", "error rate %"] == ("0.00", "16.67")
+    assert {subject for subject, _ in figures if subject.startswith("job ")} == {"job 3"}

@@ -20,18 +20,19 @@ from corral.spark.planner import Planner
 from corral.spark.schema import EVENTS, GAP
 from tests.spark.conftest import ONE_PROTOCOL_QUICKLY
 from tests.spark.harness import SparkHarness, drain, ids
+from tests.support.polling import eventually
 
 
 def test_every_event_of_a_protocol_is_a_row_of_the_same_words(spark, harness: SparkHarness):
     harness.add(40)
     harness.work(outcome=lambda claim: Dead("boom"), most=3)
     harness.work()
-    told = harness.read_events()
+    events = harness.read_events()
     table = harness.reader(spark).load()
     assert table.schema == EVENTS
     rows = {row["event_id"]: row for row in table.collect()}
-    assert len(rows) == len(told) == table.count()
-    for event in told:
+    assert len(rows) == len(events) == table.count()
+    for event in events:
         row = rows[event.id]
         assert (row["protocol"], row["queue"], row["event"]) == (
             harness.protocol.spec.name,
@@ -63,23 +64,24 @@ def test_pieces_have_exactly_their_share(spark, bullmq: SparkHarness):
     assert table.select("event_id").distinct().count() == events
 
 
-def test_reading_starts_where_it_is_told(spark, bullmq: SparkHarness):
+def test_reading_starts_at_the_given_offset(spark, bullmq: SparkHarness):
     bullmq.add(5)
-    time.sleep(0.005)
-    told = bullmq.read_events()
+    events = bullmq.read_events()
+    last_ms = int(events[-1].id.partition("-")[0])
+    assert eventually(lambda: time.time() * 1000 >= last_ms + 1)
     later_ms = int(time.time() * 1000)
     bullmq.add(3)
-    new = ids_of(bullmq)[len(told) :]
+    new = ids_of(bullmq)[len(events) :]
 
     def read(**options: Any) -> list[str]:
         return sorted(ids(bullmq.reader(spark, **options).load().collect()))
 
     assert read(startingOffsets="latest") == []
     assert read(startingTimestamp=later_ms) == sorted(new)
-    assert read(startingOffsets=json.dumps({bullmq.queue: told[-1].id})) == sorted(new)
-    middle = json.dumps({bullmq.queue: {"id": told[3].id, "added": 4}})
-    ending = json.dumps({bullmq.queue: told[6].id})
-    assert read(startingOffsets=middle, endingOffsets=ending) == sorted(event.id for event in told[4:7])
+    assert read(startingOffsets=json.dumps({bullmq.queue: events[-1].id})) == sorted(new)
+    middle = json.dumps({bullmq.queue: {"id": events[3].id, "added": 4}})
+    ending = json.dumps({bullmq.queue: events[6].id})
+    assert read(startingOffsets=middle, endingOffsets=ending) == sorted(event.id for event in events[4:7])
 
 
 def ids_of(harness: SparkHarness) -> list[str]:
@@ -113,12 +115,12 @@ def test_a_wrong_option_is_refused_with_the_way_out(
 def test_a_stream_brings_every_event_once_in_bounded_batches(spark, harness: SparkHarness, tmp_path: Path):
     harness.add(150)
     harness.work()
-    told = [event.id for event in harness.read_events()]
+    events = [event.id for event in harness.read_events()]
     query = drain(harness.stream(spark, maxOffsetsPerTrigger=100), tmp_path)
     sizes = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
     assert max(sizes) <= 100
-    assert sum(sizes) == len(told)
-    assert sorted(ids(spark.read.parquet(f"{tmp_path}/out").collect())) == sorted(told)
+    assert sum(sizes) == len(events)
+    assert sorted(ids(spark.read.parquet(f"{tmp_path}/out").collect())) == sorted(events)
 
 
 def test_a_stream_goes_on_where_it_stopped(spark, bullmq: SparkHarness, tmp_path: Path):
@@ -188,10 +190,10 @@ def test_trimmed_events_are_counted_exactly_by_a_query_that_goes_on(
     drain(harness.stream(spark, failOnDataLoss="false"), tmp_path)
     table = spark.read.parquet(f"{tmp_path}/out")
     [gap] = table.where(sf.col("event") == GAP).collect()
-    told = json.loads(gap["data"])
-    assert told["missing"] == gone - len(before)
-    assert (told["why"], told["after"]) == ("trimmed", before[-1].id)
-    assert table.where(sf.col("event") != GAP).count() + told["missing"] == added
+    gap_data = json.loads(gap["data"])
+    assert gap_data["missing"] == gone - len(before)
+    assert (gap_data["why"], gap_data["after"]) == ("trimmed", before[-1].id)
+    assert table.where(sf.col("event") != GAP).count() + gap_data["missing"] == added
 
 
 def test_a_gap_between_two_pages_of_one_task_is_seen(bullmq: SparkHarness):
@@ -285,10 +287,10 @@ def test_pages_of_small_events_grow_to_what_the_server_answers_quickly(bullmq: S
 
 def test_an_id_between_two_events_has_the_number_of_the_one_before(bullmq: SparkHarness):
     bullmq.add(10)
-    told = bullmq.read_events()
-    reading = EventReadOptions(starting={bullmq.queue: told[4].id})
+    events = bullmq.read_events()
+    reading = EventReadOptions(starting={bullmq.queue: events[4].id})
     with Planner(bullmq.address(), reading) as planner:
-        assert planner.initial() == {bullmq.queue: Position(told[4].id, 5)}
+        assert planner.initial() == {bullmq.queue: Position(events[4].id, 5)}
 
 
 def test_a_server_that_is_away_for_a_moment_is_waited_for(bullmq: SparkHarness):

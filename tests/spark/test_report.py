@@ -60,8 +60,8 @@ def row_of(table, **wanted: str) -> dict[str, str]:
 
 def test_queues_are_summed_up(whole):
     mail = row_of(whole.queues, queue="mail")
-    told = {name: mail[name] for name in ("added", "completed", "dead", "retries", "stalled", "alive")}
-    assert told == {
+    figures = {name: mail[name] for name in ("added", "completed", "dead", "retries", "stalled", "alive")}
+    assert figures == {
         "added": "10",
         "completed": "5",
         "dead": "4",

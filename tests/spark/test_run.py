@@ -45,10 +45,10 @@ def test_a_run_files_every_event_of_every_protocol_once_and_tells_of_every_job(
             harness.add(30)
             harness.work(outcome=lambda claim: Dead("boom"), most=5)
             harness.work()
-        told = sorted(event_id for harness in harnesses for event_id in event_ids(harness))
+        expected = sorted(event_id for harness in harnesses for event_id in event_ids(harness))
         ran = run_lake(spark, lake, [harness.address() for harness in harnesses])
-    assert plain_ids(spark, lake) == told
-    assert (ran.events, ran.missing, ran.unknown_gaps) == (len(told), 0, 0)
+    assert plain_ids(spark, lake) == expected
+    assert (ran.events, ran.missing, ran.unknown_gaps) == (len(expected), 0, 0)
     counted = lake.jobs(spark).groupBy("protocol", "outcome").count().collect()
     assert {(row["protocol"], row["outcome"]): row["count"] for row in counted} == {
         (protocol, outcome): count

@@ -12,10 +12,10 @@ from corral.spark.schema import EVENTS
 START = datetime(2025, 1, 31, 12, 0, 0, tzinfo=UTC)
 
 
-def story(*told: tuple[float, str], job: str = "1", **more: Any) -> list[tuple[Any, ...]]:
+def history(*events: tuple[float, str], job: str = "1", **more: Any) -> list[tuple[Any, ...]]:
     """Events of one job: (seconds, event); what comes later in one second has a higher id."""
     rows = []
-    for place, (seconds, event) in enumerate(told):
+    for place, (seconds, event) in enumerate(events):
         at = START + timedelta(seconds=seconds)
         data = {"failedReason": "boom"} if event in ("dead", "retry") else None
         rows.append((
@@ -28,30 +28,30 @@ def story(*told: tuple[float, str], job: str = "1", **more: Any) -> list[tuple[A
 
 @pytest.fixture(scope="module")
 def frame(spark):
-    return lambda *stories: spark.createDataFrame([row for rows in stories for row in rows], EVENTS)
+    return lambda *jobs: spark.createDataFrame([row for rows in jobs for row in rows], EVENTS)
 
 
-PLAIN = story((0, "added"), (0, "waiting"), (2, "active"), (5, "completed"))
-RETRIED = story((0, "added"), (0, "waiting"), (1, "active"), (2, "retry"), (4, "waiting"), (5, "active"),
+PLAIN = history((0, "added"), (0, "waiting"), (2, "active"), (5, "completed"))
+RETRIED = history((0, "added"), (0, "waiting"), (1, "active"), (2, "retry"), (4, "waiting"), (5, "active"),
                 (6, "dead"), job="2")  # fmt: skip
-STALLED = story((0, "added"), (1, "active"), (31, "retry"), (31, "stalled"), (32, "active"),
+STALLED = history((0, "added"), (1, "active"), (31, "retry"), (31, "stalled"), (32, "active"),
                 (33, "completed"), job="3")  # fmt: skip
-RUNNING = story((0, "added"), (3, "active"), job="4", worker="anna")
-RELEASED = story((0, "added"), (1, "active"), (2, "waiting"), (3, "active"), (4, "completed"), job="5")
-TWICE = story((0, "added"), (1, "active"), (2, "completed"), (60, "added"), (61, "active"), (62, "dead"),
+RUNNING = history((0, "added"), (3, "active"), job="4", worker="anna")
+RELEASED = history((0, "added"), (1, "active"), (2, "waiting"), (3, "active"), (4, "completed"), job="5")
+TWICE = history((0, "added"), (1, "active"), (2, "completed"), (60, "added"), (61, "active"), (62, "dead"),
               job="6")  # fmt: skip
-REVIVED = story((0, "added"), (1, "active"), (2, "dead"), (9, "waiting"), (9, "progress"), job="7")
-UNHEARD = story((0, "added"), (1, "active"), (2, "completed"), (70, "removed"), job="8")
+REVIVED = history((0, "added"), (1, "active"), (2, "dead"), (9, "waiting"), (9, "progress"), job="7")
+UNHEARD = history((0, "added"), (1, "active"), (2, "completed"), (70, "removed"), job="8")
 ALL = (PLAIN, RETRIED, STALLED, RUNNING, RELEASED, TWICE, REVIVED, UNHEARD)
 
 
 def test_attempts_say_when_and_how(frame):
     rows = silver.attempts(frame(*ALL)).collect()
-    told = {
+    rows = {
         (row["job_id"], row["generation"], row["attempt"]): (row["outcome"], row["waited_ms"], row["ran_ms"])
         for row in rows
     }
-    assert told == {
+    assert rows == {
         ("1", 1, 1): ("completed", 2000, 3000),
         ("2", 1, 1): ("retry", 1000, 1000),
         ("2", 1, 2): ("dead", 1000, 1000),
@@ -72,11 +72,11 @@ def test_attempts_say_when_and_how(frame):
 
 def test_jobs_say_how_each_life_went(frame):
     rows = silver.jobs(frame(*ALL)).collect()
-    told = {
+    rows = {
         (row["job_id"], row["generation"]): (row["outcome"], row["retries"], row["stalls"], row["ends"])
         for row in rows
     }
-    assert told == {
+    assert rows == {
         ("1", 1): ("completed", 0, 0, 1),
         ("2", 1): ("dead", 1, 0, 1),
         ("3", 1): ("completed", 1, 1, 1),
@@ -117,7 +117,7 @@ def test_minutes_sum_up_a_queue(frame):
 
 
 def test_a_minute_without_ends_has_no_rates(frame):
-    events = frame(story((0, "added")))
+    events = frame(history((0, "added")))
     [minute] = gold.minutes(silver.attempts(events), silver.jobs(events)).collect()
     assert (minute["added"], minute["throughput"]) == (1, 0)
     assert (minute["failure_rate"], minute["ran_p50"]) == (None, None)

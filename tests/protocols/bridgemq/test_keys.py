@@ -339,10 +339,10 @@ async def test_the_monitoring_keys_are_gauges(harness: BridgemqHarness):
     turn = await broker.turn([], 2)
     await broker.turn([harness.settle(turn.claims[0], Dead("x"))], 0)
     harness.client.sadd("bridge:workers:active", "long-gone")
-    told = await harness.inspector.gauges()
+    listed = await harness.inspector.gauges()
     page = (Path(__file__).parents[3] / "docs" / "reference" / "metrics.md").read_text()
-    assert {gauge.name for gauge in told} == set(re.findall(r"^\| `(bridgemq_\w+)` ", page, re.MULTILINE))
-    gauges = {(gauge.name, *gauge.labels.values()): gauge.value for gauge in told}
+    assert {gauge.name for gauge in listed} == set(re.findall(r"^\| `(bridgemq_\w+)` ", page, re.MULTILINE))
+    gauges = {(gauge.name, *gauge.labels.values()): gauge.value for gauge in listed}
     events = gauges.pop(("bridgemq_events",))
     assert events > 5
     assert gauges == {
@@ -385,7 +385,7 @@ async def test_a_namespace_that_does_not_fit_is_refused(harness: BridgemqHarness
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "told"),
+    ("options", "error", "message"),
     [
         ({"target": {"mode": "some"}}, InvalidOptions, "target mode is 'some'; use 'all' or 'any'"),
         ({"target": "gpu"}, InvalidOptions, "target is 'gpu'"),
@@ -411,11 +411,11 @@ async def test_a_namespace_that_does_not_fit_is_refused(harness: BridgemqHarness
     ],
 )
 async def test_what_makes_no_sense_is_refused_and_nothing_is_written(
-    harness: BridgemqHarness, options, error, told
+    harness: BridgemqHarness, options, error, message
 ):
     with pytest.raises(error) as refused:
         await harness.broker().submit([harness.job(), harness.job(**options)])
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert harness.client.dbsize() == 0
 
 
@@ -525,8 +525,8 @@ async def test_events_of_other_queues_are_no_end_of_ours(harness: BridgemqHarnes
     await mail.submit([harness.job(id="first", queue="mail")])
     await video.submit([harness.job(queue="video") for _ in range(50)])
     await mail.submit([harness.job(id="last", queue="mail")])
-    told = [event.job_id for event in await harness.on("mail").events.range(count=2)]
-    assert told == ["first", "last"]
+    ids = [event.job_id for event in await harness.on("mail").events.range(count=2)]
+    assert ids == ["first", "last"]
 
 
 async def test_waiting_on_an_empty_list_moves_nothing(harness: BridgemqHarness):

@@ -19,6 +19,7 @@ from tests.protocols.streams.steps import BORN, CLAIMED, claim_born, settle_ende
 from tests.support.foreign_client_streams import ForeignGateway, pending, story
 from tests.support.harness import Clock
 from tests.support.jobs import submit
+from tests.support.polling import becomes_true
 
 
 @pytest.fixture(autouse=True)
@@ -132,8 +133,7 @@ async def test_a_job_that_expired_in_the_queue_is_acknowledged_and_counted(broke
     gone, there = await submit(broker, [Job(name="chat", data={}, queue="jobs") for _ in range(2)])
     client.pexpire(f"job:{gone}", 1)
     client.pexpire(f"job:{gone}:events", 1)
-    while client.exists(f"job:{gone}", f"job:{gone}:events"):
-        await asyncio.sleep(0.001)
+    assert await becomes_true(lambda: not client.exists(f"job:{gone}", f"job:{gone}:events"))
     turn = await broker.turn([], 5)
     assert [claim.job.id for claim in turn.claims] == [there]
     assert not client.exists(f"job:{gone}", f"job:{gone}:events")

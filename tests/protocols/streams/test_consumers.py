@@ -19,7 +19,7 @@ from tests.support.foreign_client_streams import (
     now_ms,
     pending,
 )
-from tests.support.polling import until
+from tests.support.polling import outlast, until
 
 # -- consumers ----------------------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ async def test_a_broker_that_closes_with_work_in_hand_keeps_its_consumer(make, c
     claim = await claim_new(broker)
     await broker.close()
     assert pending(client) == [(claim.receipt.entry, "w1", 1)]
-    await asyncio.sleep(0.01)
+    await outlast(0.01)
     assert (await make("w2").recover()).requeued == [claim.job.id]
 
 

@@ -1,7 +1,5 @@
 """Who may end a job of the streams protocol."""
 
-import asyncio
-
 import pytest
 
 from corral.core.job import Claim, Job
@@ -14,6 +12,7 @@ from tests.support.foreign_client_streams import (
     pending,
     story,
 )
+from tests.support.polling import outlast
 
 # -- the receipt --------------------------------------------------------------------------------------------
 
@@ -146,7 +145,7 @@ async def test_a_claim_whose_entry_was_trimmed_away_can_still_be_renewed_and_set
     claim = await claim_new(broker)
     client.xtrim("jobs:stream", maxlen=0, approximate=False)
     assert not (await broker.extend([claim])).lost
-    await asyncio.sleep(0.01)
+    await outlast(0.01)
     recovery = await broker.recover()
     assert (recovery.requeued, recovery.ended) == ([], [])
     assert await settle(broker, claim) is None

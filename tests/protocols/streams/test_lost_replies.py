@@ -1,7 +1,6 @@
 """A turn of the streams protocol whose answer never arrives, through a wire that can be cut."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,6 +12,7 @@ from corral.protocols.streams.broker import StreamsBroker
 from corral.store.client import Store
 from tests.protocols.streams.steps import settlement, submit
 from tests.support.foreign_client_streams import ForeignWorker, now_ms, pending, story
+from tests.support.polling import becomes_true
 from tests.support.servers import Server
 
 
@@ -159,10 +159,7 @@ async def test_a_trip_that_arrives_after_it_was_given_up_takes_nothing(broker, w
     await broker.recover(broker.unanswered)
     (claim,) = (await broker.turn([], 1)).claims
     wire.let_go()
-    deadline = time.monotonic() + 5
-    while client.info("commandstats")["cmdstat_evalsha"]["calls"] < calls + 3:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
+    assert await becomes_true(lambda: client.info("commandstats")["cmdstat_evalsha"]["calls"] >= calls + 3)
     assert pending(client) == [(claim.receipt.entry, "w1", 1)]
 
 
@@ -204,10 +201,7 @@ async def test_a_turn_that_was_cancelled_half_way_can_be_adopted(broker, wire, c
     ids = await submit(broker, 1)
     wire.keeps_answers = True
     trip = asyncio.create_task(broker.turn([], 1))
-    deadline = time.monotonic() + 5
-    while not pending(client):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
+    assert await becomes_true(lambda: pending(client))
     trip.cancel()
     with pytest.raises(asyncio.CancelledError):
         await trip

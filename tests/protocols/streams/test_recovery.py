@@ -18,7 +18,7 @@ from tests.support.foreign_client_streams import (
     story,
 )
 from tests.support.jobs import submit
-from tests.support.polling import until
+from tests.support.polling import outlast, until
 
 # -- silence ------------------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ async def test_ten_thousand_abandoned_jobs_come_back_in_bounded_steps(make, clie
     gateway.client.execute()
     ForeignWorker(client).take(10_000)
     broker = make(extra={"stranger_idle_ms": 1})
-    await asyncio.sleep(0.01)
+    await outlast(0.01)
     client.config_resetstat()
     recovery = await broker.recover()
     assert sorted(recovery.requeued) == sorted(ids)
@@ -210,5 +210,5 @@ async def test_silent_strangers_do_not_hide_what_lies_behind_them(make, client) 
     gateway.client.execute()
     ForeignWorker(client).take(1200)
     claim = await claim_new(make("dead", lock_ms=1))
-    await asyncio.sleep(0.01)
+    await outlast(0.01)
     assert (await make("alive").recover()).requeued == [claim.job.id]

@@ -36,8 +36,8 @@ async def test_a_handlers_own_event_carries_its_step_and_data(broker, reporter, 
     claim = await claim_new(broker)
     await reporter.emit(claim, "token", {"text": "Hel"})
     await reporter.emit(claim, "done", None)
-    told = [fields for _, fields in client.xrange(f"job:{claim.job.id}:events")][-2:]
-    assert [(event[b"type"], event[b"step"], event[b"data"]) for event in told] == [
+    written = [fields for _, fields in client.xrange(f"job:{claim.job.id}:events")][-2:]
+    assert [(event[b"type"], event[b"step"], event[b"data"]) for event in written] == [
         (b"event", b"token", b'{"text":"Hel"}'),
         (b"event", b"done", b"{}"),
     ]

@@ -46,10 +46,10 @@ def main(master: str, url: str, folder: str, how: str) -> None:
     read = reader.option("minPartitions", "2").load().count()
     rows = spark.range(30, numPartitions=2).selectExpr("id", "concat('reader-', id) as to")
     rows.write.format("corral").mode("append").options(url=url, queue="letters", name="send").save()
-    told = {"read": read}
+    counts = {"read": read}
     if how != "smoke":
-        told |= fill(spark, Lake(folder), where, how)
-    print(json.dumps(told))
+        counts |= fill(spark, Lake(folder), where, how)
+    print(json.dumps(counts))
     spark.stop()
 
 
