@@ -13,14 +13,14 @@ from corral.spark.lake import gold, silver
 from corral.spark.lake.report.page import page, write_page
 from corral.spark.lake.report.report import LakeReport, report
 from corral.spark.schema import EVENTS
-from tests.spark.test_silver import ALL, START, story
+from tests.spark.test_silver import ALL, START, history
 
 NASTY = '<script>alert("x")</script> & \x1b[31m\u202ered'
 
 
 def spoilt():
     """A job whose reason, name and queue are someone's attack."""
-    rows = story((0, "added"), (1, "active"), (121, "dead"), job="<img src=x onerror=alert(1)>")
+    rows = history((0, "added"), (1, "active"), (121, "dead"), job="<img src=x onerror=alert(1)>")
     reason = json.dumps({"failedReason": NASTY})
     return [
         (*row[:6], "<b>name" if row[6] else None, *row[7:10], reason if row[4] == "dead" else row[10])
@@ -31,7 +31,7 @@ def spoilt():
 STALLING = [
     row
     for number in range(8)
-    for row in story(
+    for row in history(
         (300, "added"), (301, "active"), (302, "retry"), (302, "stalled"), (303, "active"),
         (304, "completed"), job=f"s{number}",
     )
