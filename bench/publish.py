@@ -34,8 +34,8 @@ def _told(table: str, ground: Mapping[str, str], rounds: int, at: datetime) -> s
     where = (
         f"{at:%Y-%m-%d}, {counted(rounds)} on {ground['cores']} cores ({ground['machine']}): "
         f"{ground['server']}, Python {ground['python']}, uvloop {ground['uvloop']}, Node {ground['node']}, "
-        f"bullmq {ground['bullmq']}. In brackets: how many times better than Node, "
-        f"the median of what each round says. "
-        f"`@` is what a peer was best at: the concurrency, for bulk add the jobs a call."
+        f"bullmq {ground['bullmq']}. In brackets: the ratio to Node, "
+        f"as the median of the rounds' ratios. `@` is the setting at which a system was fastest: "
+        f"the concurrency, or for bulk add the jobs per call."
     )
     return f"{where}\n\n{table}\n\n![The same as bars](images/performance.png)"

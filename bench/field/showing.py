@@ -33,7 +33,7 @@ def markdown(lines: Sequence[Line], rounds: int) -> str:
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return (
         f"{counted(rounds).capitalize()} in one run, one process each, handlers that do nothing; `at`: the "
-        f"concurrency or number of threads a peer was best at.\n\n{table}\n\n"
+        f"concurrency or number of threads at which a system was fastest.\n\n{table}\n\n"
         f"![The same as bars](images/field.png)"
     )
 
