@@ -1,4 +1,4 @@
-"""A shell in front of a real server, and queues with jobs in every state."""
+"""Fixtures of the command line: a shell at a real server, and queues with jobs."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ from tests.support.shell import Said, corral
 
 Shell = Callable[..., Said]
 NAMES = {"streams": "embed"}
+"""The job name of a protocol that does not take any."""
 
 
 @pytest.fixture
@@ -23,14 +24,14 @@ def shell(url: str, monkeypatch: pytest.MonkeyPatch) -> Shell:
 
 
 class AppQueue:
-    """One queue of one protocol, from the program's side."""
+    """One queue of one protocol as a program uses it."""
 
     def __init__(self, app: Corral, protocol: str) -> None:
         self.app, self.protocol = app, protocol
         self.queue: Queue = app.queue(None if protocol == "streams" else "mail", protocol)
         self.name = NAMES.get(protocol, "send")
         self.words = (self.queue.name, "--protocol", protocol)
-        """The queue as the command line names it."""
+        """The words that name the queue on the command line."""
 
         @app.job(self.name, queue=self.queue.name, protocol=protocol)
         async def send(job: Any) -> Any:
@@ -44,11 +45,11 @@ class AppQueue:
         return capability in self.queue.protocol.spec.capabilities
 
     def add(self, *data: Any, **options: Any) -> list[str]:
-        """Ids of new jobs."""
+        """Add jobs; return their ids."""
         return [self.app.sync(self.queue.add(self.name, datum, **options)).id for datum in data]
 
     def work(self, *data: Any, **options: Any) -> list[str]:
-        """Ids of jobs that were added and have ended."""
+        """Add jobs and run them; return their ids."""
         ids = self.add(*data, **options)
 
         async def until_they_have_ended() -> None:
@@ -71,7 +72,7 @@ class AppQueue:
 
 @pytest.fixture
 def app_queues(url: str) -> Iterator[Callable[[str], AppQueue]]:
-    """Yards in any protocol of an empty server."""
+    """Return the queue of any protocol, on an empty server."""
     app = Corral(url)
     yield lambda protocol: AppQueue(app, protocol)
     app.sync(app.close())
@@ -80,5 +81,10 @@ def app_queues(url: str) -> Iterator[Callable[[str], AppQueue]]:
 
 @pytest.fixture(params=protocol_names())
 def app_queue(request: pytest.FixtureRequest, app_queues: Callable[[str], AppQueue]) -> AppQueue:
-    """A app_queue in each protocol."""
+    """A queue of each protocol."""
     return app_queues(request.param)
+
+
+def is_printable(text: str) -> bool:
+    """Return whether a terminal shows the text literally."""
+    return all(character.isprintable() or character == "\n" for character in text)

@@ -1,4 +1,4 @@
-"""`corral bench`: the benchmarks where they are, and the way to them where they are not."""
+"""`corral bench` inside and outside of the source tree."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from corral.cli import bench
 from tests.support.shell import corral, start
 
 
-def test_what_follows_is_for_the_benchmarks() -> None:
+def test_arguments_are_passed_on_to_the_benchmarks() -> None:
     process = start("bench", "--help")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
@@ -18,13 +18,13 @@ def test_what_follows_is_for_the_benchmarks() -> None:
     assert (wrong.returncode, "--rounds 0 is no number of rounds" in err) == (2, True)
 
 
-def test_without_a_source_tree_the_way_to_one_is_told(
+def test_without_a_source_tree_the_error_says_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     package = tmp_path / "lib" / "python" / "corral" / "cli" / "bench.py"
     monkeypatch.setattr(bench, "__file__", str(package))
-    said = corral("bench")
-    assert said.code == 1
-    assert "part of the source tree" in said.err
-    assert "make bench" in said.err
+    result = corral("bench")
+    assert result.code == 1
+    assert "part of the source tree" in result.err
+    assert "make bench" in result.err

@@ -1,4 +1,4 @@
-"""`corral demo`: it ends by itself, leaves nothing behind, and a part that fails is loud."""
+"""`corral demo`: it ends by itself, leaves nothing behind, and a step that fails fails the demo."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from corral.cli.demo.stage import percentile
+from corral.cli.rates import percentile
 from corral.protocols import protocol_names
 from tests.support.polling import eventually
 
-LONGEST_S = 60
+TIMEOUT_S = 60
 """The demo takes two seconds; a busy machine may need more."""
 
 
@@ -36,13 +36,13 @@ def demo(folder: Path, *words: str, script: str = "") -> "subprocess.CompletedPr
         env={**os.environ, "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
-        timeout=LONGEST_S,
+        timeout=TIMEOUT_S,
         check=False,
     )
 
 
 def left_behind(folder: Path) -> list[str]:
-    """Files in the folder, and processes that name it."""
+    """Return the files in the folder, and the processes that name it."""
     found = [str(path) for path in folder.iterdir()]
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -63,7 +63,7 @@ def test_the_demo_ends_well_and_leaves_nothing_behind(folder: Path) -> None:
     assert ["embeddings", "streams", "100", "100", "0", "0"] in [line[:6] for line in lines]
     assert ["films", "bridgemq"] in [line[:2] for line in lines]
     assert "40 films went to the worker with the GPU, none to the other; tick@" in ended.stdout
-    assert "film 7 was a dead letter ('no codec for this film'), was replayed, and is done" in ended.stdout
+    assert "film 7 was dead ('no codec for this film'), was replayed, and is completed" in ended.stdout
     assert "p95 add to end" in ended.stdout
     assert "jobs/s" in ended.stdout
     assert "dead after 3 attempts: e-mail 500" in ended.stdout
@@ -75,7 +75,7 @@ def _workers(queues: str, queue: dict[str, str]) -> object:
     return httpx2.get(f"{queues}/{queue['protocol']}/{queue['queue']}/workers", timeout=10).json()["workers"]
 
 
-def test_kept_it_runs_on_with_a_page_until_a_signal(folder: Path) -> None:
+def test_kept_it_runs_with_a_dashboard_until_a_signal(folder: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "corral.cli", "--json", "demo", "--without-lake", "--keep"],
         env={**os.environ, "TMPDIR": str(folder)},
@@ -83,14 +83,14 @@ def test_kept_it_runs_on_with_a_page_until_a_signal(folder: Path) -> None:
         text=True,
     )
     assert process.stdout is not None
-    told = [json.loads(process.stdout.readline()) for _ in range(5)]
+    documents = [json.loads(process.stdout.readline()) for _ in range(5)]
     try:
-        page = httpx2.get(told[-1]["dashboard"], timeout=10)
+        page = httpx2.get(documents[-1]["dashboard"], timeout=10)
         assert (page.status_code, "Corral" in page.text) == (200, True)
 
         def is_working() -> bool:
-            queues = httpx2.get(told[-1]["queues"], timeout=10).json()["queues"]
-            return {queue["protocol"] for queue in queues if _workers(told[-1]["queues"], queue)} == set(
+            queues = httpx2.get(documents[-1]["queues"], timeout=10).json()["queues"]
+            return {queue["protocol"] for queue in queues if _workers(documents[-1]["queues"], queue)} == set(
                 protocol_names()
             )
 
@@ -101,10 +101,10 @@ def test_kept_it_runs_on_with_a_page_until_a_signal(folder: Path) -> None:
     assert left_behind(folder) == []
 
 
-def test_for_programs_the_demo_is_a_document_for_each_step(folder: Path) -> None:
+def test_with_json_the_demo_prints_a_document_for_each_step(folder: Path) -> None:
     ended = demo(folder, "--json")
     assert ended.returncode == 0
-    mail, texts, films, asked = (json.loads(line) for line in ended.stdout.splitlines())
+    mail, texts, films, http = (json.loads(line) for line in ended.stdout.splitlines())
     assert (mail["protocol"], mail["jobs"], mail["completed"], mail["dead"]) == ("bullmq", 1000, 999, 1)
     assert mail["retries"] > 30
     assert mail["rate"] > 0
@@ -112,32 +112,32 @@ def test_for_programs_the_demo_is_a_document_for_each_step(folder: Path) -> None
     assert (texts["protocol"], texts["jobs"], texts["completed"], texts["dead"]) == ("streams", 100, 100, 0)
     assert (films["protocol"], films["completed"], films["dead"]) == ("bridgemq", films["jobs"], 0)
     assert films["jobs"] >= 61
-    assert (asked["title"], asked["jobs"], asked["completed"], asked["dead"]) == ("jobs by HTTP", 50, 50, 0)
-    assert "none missed, none twice" in asked["remark"]
+    assert (http["title"], http["jobs"], http["completed"], http["dead"]) == ("jobs by HTTP", 50, 50, 0)
+    assert "none missed, none twice" in http["remark"]
 
 
 def test_on_a_terminal_there_is_a_bar_for_each_protocol(folder: Path) -> None:
-    ours, theirs = pty.openpty()
+    terminal, device = pty.openpty()
     environment = {**os.environ, "TMPDIR": str(folder), "TERM": "xterm-256color", "COLUMNS": "140"}
     environment.pop("NO_COLOR", None)
     process = subprocess.Popen(
         [sys.executable, "-m", "corral.cli", "demo", "--without-lake"],
         env=environment,
-        stdout=theirs,
-        stderr=theirs,
+        stdout=device,
+        stderr=device,
     )
-    os.close(theirs)
+    os.close(device)
     shown = b""
-    deadline = time.monotonic() + LONGEST_S
+    deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         try:
-            piece = os.read(ours, 65_536)
+            piece = os.read(terminal, 65_536)
         except OSError:  # Linux says so when the other side has closed
             break
         if not piece:
             break
         shown += piece
-    os.close(ours)
+    os.close(terminal)
     assert process.wait(10) == 0
     text = shown.decode()
     assert "━" in text
@@ -150,18 +150,18 @@ def test_on_a_terminal_there_is_a_bar_for_each_protocol(folder: Path) -> None:
     ("change", "sentence"),
     [
         ("demo.STEPS = (breaks, demo.STEPS[1])", "error: breaks: on purpose"),
-        ("mail.refusals = lambda number: 0", "e-mails that were sent: 1000, and it should be 999"),
+        ("mail.refusals = lambda number: 0", "e-mails sent: 1000, and it should be 999"),
         ("mail.ATTEMPTS = 'three'", "error: send mail: attempts is 'three'"),
     ],
 )
-def test_a_part_that_fails_is_a_red_line_and_an_exit_code(folder: Path, change: str, sentence: str) -> None:
+def test_a_step_that_fails_is_a_red_line_and_an_exit_code(folder: Path, change: str, sentence: str) -> None:
     script = f"""
 import os
 os.environ["FORCE_COLOR"] = "1"
 os.environ["COLUMNS"] = "200"
 from corral.cli import demo, main
 from corral.cli.demo import mail
-async def breaks(url, stage):
+async def breaks(url, output):
     raise RuntimeError("on purpose")
 {change}
 main(["demo", "--without-lake"])
@@ -171,20 +171,20 @@ main(["demo", "--without-lake"])
     assert sentence in ended.stderr.replace("\x1b[1;31m", "").replace("\x1b[0m", "")
     assert "\x1b[1;31merror: " in ended.stderr, "in red"
     assert "the server and its data are gone" not in ended.stdout
-    assert "100/100" in ended.stdout, "the next part is shown all the same"
+    assert "100/100" in ended.stdout, "the next step is run all the same"
     assert left_behind(folder) == []
 
 
 @pytest.mark.parametrize(("word", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("line_part", "words"),
     [
         ("e-mails", ["--without-lake"]),
         pytest.param("reading events", [], marks=[pytest.mark.faults, pytest.mark.timeout(300)]),
     ],
 )
 def test_a_signal_ends_the_demo_soon_and_nothing_is_left_behind(
-    folder: Path, word: str, code: int, said: str, words: list[str]
+    folder: Path, word: str, code: int, line_part: str, words: list[str]
 ) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "corral.cli", "demo", *words],
@@ -195,11 +195,11 @@ def test_a_signal_ends_the_demo_soon_and_nothing_is_left_behind(
         start_new_session=True,
     )
     assert process.stdout is not None
-    while said not in (line := process.stdout.readline()):
+    while line_part not in (line := process.stdout.readline()):
         assert line, "it ended before"
     os.killpg(process.pid, getattr(signal, word))
-    _, told = process.communicate(timeout=40)
-    assert (process.returncode, told) == (code, "")
+    _, errors = process.communicate(timeout=40)
+    assert (process.returncode, errors) == (code, "")
     assert eventually(lambda: left_behind(folder) == [])
 
 
@@ -210,12 +210,12 @@ def test_a_job_that_is_lost_is_found_by_the_audit_and_fails_the_demo(folder: Pat
 import redis
 from corral.app import Corral
 from corral.cli import demo, main
-async def lose_one(url, stage):
+async def lose_one(url, output):
     async with Corral(url) as app:
         job = await app.queue("letters").add("send", {})
-    with redis.from_url(url) as stranger:
-        stranger.delete("bull:letters:" + job.id, "bull:letters:wait")
-    raise demo.Skipped("a job was lost on purpose")
+    with redis.from_url(url) as client:
+        client.delete("bull:letters:" + job.id, "bull:letters:wait")
+    raise demo.StepSkipped("a job was lost on purpose")
 demo.STEPS = (lose_one, demo.STEPS[-1])
 main(["demo"])
 """
@@ -251,9 +251,9 @@ main(["demo", "--without-lake"])
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.95, 95), (0.5, 50), (1.0, 100), (0.001, 1)])
-def test_a_percentile_is_a_value_that_was_measured(share: float, expected: int) -> None:
+def test_a_percentile_is_one_of_the_values(share: float, expected: int) -> None:
     assert percentile(list(range(100, 0, -1)), share) == expected
 
 
-def test_of_nothing_the_percentile_is_nothing() -> None:
+def test_the_percentile_of_no_values_is_zero() -> None:
     assert percentile([], 0.95) == 0

@@ -1,4 +1,4 @@
-"""Every verb, one after the other: documents for programs, what is asked and what is told."""
+"""Every command, one after the other: JSON, text, confirmation."""
 
 import json
 from collections.abc import Callable
@@ -40,16 +40,24 @@ SERVED: dict[str, Words] = {
     "doctor": (),
     "top": ("--once", "--interval", "0.2"),
 }
-"""What each verb is given that talks to a server and ends."""
+"""The arguments of each command that talks to a server and ends."""
 ELSEWHERE = {"demo", "worker", "gateway", "bench", "lake run", "lake report", "lake audit", "lake backfill"}
-"""Those that go on until they are stopped, or start a Spark: they have tests of their own."""
-ASKS = {"queue drain", "queue clean", "queue retry", "job remove", "job cancel", "dlq replay", "dlq discard"}
+"""Commands that run until they are stopped, or start Spark: they have tests of their own."""
+CONFIRMED = {
+    "queue drain",
+    "queue clean",
+    "queue retry",
+    "job remove",
+    "job cancel",
+    "dlq replay",
+    "dlq discard",
+}
 SILENT = {"workers"}
-"""Nobody works here."""
+"""Commands without output: no worker runs."""
 
 
 @pytest.fixture
-def busy(app_queues: Callable[[str], AppQueue]) -> AppQueue:
+def busy_queue(app_queues: Callable[[str], AppQueue]) -> AppQueue:
     """A queue with one job of each kind, and a schedule in another protocol."""
     app_queue = app_queues("bullmq")
     app_queue.work({"log": "a line"}, {"fail": "no such user"})
@@ -61,59 +69,59 @@ def busy(app_queues: Callable[[str], AppQueue]) -> AppQueue:
 
 
 async def _film(job: object) -> None:
-    """Nobody runs it."""
+    """No worker runs it."""
 
 
-def test_every_verb_is_tried_here_or_elsewhere() -> None:
+def test_every_command_is_tried_here_or_elsewhere() -> None:
     assert {" ".join(words) for words in COMMANDS} == SERVED.keys() | ELSEWHERE
-    assert {verb for verb, words in SERVED.items() if "--yes" in words} == ASKS
+    assert {command for command, words in SERVED.items() if "--yes" in words} == CONFIRMED
 
 
-@pytest.mark.parametrize("verb", SERVED)
-def test_a_verb_tells_programs_in_documents(busy: AppQueue, shell: Shell, verb: str) -> None:
-    said = shell("--json", *verb.split(), *SERVED[verb])
-    assert said.code == (1 if verb == "doctor" else 0), said
-    assert said.err == ""
-    assert bool(said.documents) == (verb not in SILENT)
-    assert said.out.isascii()
+@pytest.mark.parametrize("command", SERVED)
+def test_a_command_prints_json_documents(busy_queue: AppQueue, shell: Shell, command: str) -> None:
+    result = shell("--json", *command.split(), *SERVED[command])
+    assert result.code == (1 if command == "doctor" else 0), result
+    assert result.err == ""
+    assert bool(result.documents) == (command not in SILENT)
+    assert result.out.isascii()
 
 
-@pytest.mark.parametrize("verb", SERVED)
-def test_without_json_a_verb_tells_people(busy: AppQueue, shell: Shell, verb: str) -> None:
-    said = shell(*verb.split(), *SERVED[verb])
-    assert said.code == (1 if verb == "doctor" else 0), said
-    assert said.err == ""
-    assert said.out.strip()
-    assert "\x1b" not in said.out, "no colours where there is no terminal"
-    assert not said.out.startswith(("{", "[")), "people are told in words"
+@pytest.mark.parametrize("command", SERVED)
+def test_without_json_a_command_prints_text(busy_queue: AppQueue, shell: Shell, command: str) -> None:
+    result = shell(*command.split(), *SERVED[command])
+    assert result.code == (1 if command == "doctor" else 0), result
+    assert result.err == ""
+    assert result.out.strip()
+    assert "\x1b" not in result.out, "no colours where there is no terminal"
+    assert not result.out.startswith(("{", "[")), "text, not JSON"
 
 
-@pytest.mark.parametrize("verb", sorted(ASKS))
-def test_a_verb_that_destroys_shows_the_count_and_changes_nothing_unasked(
-    busy: AppQueue, shell: Shell, server: Server, verb: str
+@pytest.mark.parametrize("command", sorted(CONFIRMED))
+def test_a_destructive_command_names_the_count_and_changes_nothing_unconfirmed(
+    busy_queue: AppQueue, shell: Shell, server: Server, command: str
 ) -> None:
-    if verb == "queue drain":
-        busy.add({}, {})
-    before = busy.counts()
-    words = tuple(word for word in SERVED[verb] if word != "--yes")
-    said = shell("--json", *verb.split(), *words)
-    assert (said.code, said.out) == (2, "")
-    message = json.loads(said.err)["message"]
-    assert "say --yes to do it. Nothing was changed" in message
-    assert any(told in message.partition("?")[0] for told in ("1", "2", "'later'")), "how many, or which"
-    assert busy.counts() == before
+    if command == "queue drain":
+        busy_queue.add({}, {})
+    before = busy_queue.counts()
+    words = tuple(word for word in SERVED[command] if word != "--yes")
+    result = shell("--json", *command.split(), *words)
+    assert (result.code, result.out) == (2, "")
+    message = json.loads(result.err)["message"]
+    assert "use --yes to confirm. Nothing was changed" in message
+    assert any(part in message.partition("?")[0] for part in ("1", "2", "'later'")), "how many, or which one"
+    assert busy_queue.counts() == before
 
 
-# `queue add` makes queues, `events tail` waits for them
-ON_A_QUEUE = [verb for verb, words in SERVED.items() if words[:1] in (("mail",), ("films",))]
+# `queue add` creates queues, `events tail` waits for them
+ON_A_QUEUE = [command for command, words in SERVED.items() if words[:1] in (("mail",), ("films",))]
 
 
-@pytest.mark.parametrize("verb", sorted({*ON_A_QUEUE} - {"queue add", "events tail"}))
-def test_a_queue_that_is_not_there_is_told_and_not_made(
-    busy: AppQueue, shell: Shell, server: Server, verb: str
+@pytest.mark.parametrize("command", sorted({*ON_A_QUEUE} - {"queue add", "events tail"}))
+def test_a_missing_queue_is_an_error_and_is_not_created(
+    busy_queue: AppQueue, shell: Shell, server: Server, command: str
 ) -> None:
-    said = shell("--json", *verb.split(), "mial", *SERVED[verb][1:])
-    assert (said.code, said.out) == (1, ""), said
-    assert "'mial'" in json.loads(said.err.splitlines()[0])["message"]
+    result = shell("--json", *command.split(), "mial", *SERVED[command][1:])
+    assert (result.code, result.out) == (1, ""), result
+    assert "'mial'" in json.loads(result.err.splitlines()[0])["message"]
     with server.connect() as client:
         assert client.keys("*mial*") == []

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from corral.cli.root import root
+from corral.cli import root
 
 HOME = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

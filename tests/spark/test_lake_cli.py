@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.cli import sparks
+from corral.cli.lake import spark as lake_spark
 from corral.spark.lake import bronze
 from corral.spark.lake.tables import Lake
 from tests.spark.harness import SparkHarness
@@ -80,7 +80,7 @@ def test_wrong_words_are_refused_before_spark_is_started(
     assert (said.code, "--conf is 'driver.memory'; use one such as" in said.err) == (2, True)
     said = corral("lake", "run", "s3://bucket/lake", *at)
     assert (said.code, "is no folder of this machine" in said.err) == (2, True)
-    monkeypatch.setattr(sparks, "find_spec", lambda name: None)
+    monkeypatch.setattr(lake_spark, "find_spec", lambda name: None)
     said = corral("lake", "run", str(tmp_path / "lake"), *at)
     assert (said.code, "pip install 'corral[spark]'" in said.err) == (2, True)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from corral.cli.root import root
+from corral.cli import root
 from corral.spark.lake.audit.findings import AuditExit, AuditVerdict
 from corral.spark.lake.tables import BRONZE_SCHEMA, Lake
 from corral.spark.options import EventReadOptions, JobReadOptions, WriteOptions, option_names

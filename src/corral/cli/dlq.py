@@ -1,81 +1,91 @@
-"""`corral dlq`: jobs that ended dead, in every protocol; look at them, run them again, or let them go."""
+"""`corral dlq`: list, show, replay and discard dead jobs."""
 
 import asyncio
 from typing import Annotated
 
 import typer
+from typer import Argument
 
-from corral.cli import deeds
-from corral.cli.deeds import RetryLimit, act_on_dead
-from corral.cli.looking import dead_jobs, words_of
-from corral.cli.queues import CountOption, DataOption, NameOption, ReasonOption, show_jobs
-from corral.cli.session import Here, QueuesArgument, YesOption, at_server
+from corral.cli.actions import REMOVE, REPLAY, act_on_dead, require_job, state_text
+from corral.cli.job import print_job
+from corral.cli.options import (
+    CountOption,
+    IdArgument,
+    JobSelection,
+    LimitOption,
+    OptionalQueue,
+    QueueArgument,
+    YesOption,
+)
+from corral.cli.queue import list_jobs
+from corral.cli.session import Session, at_server
+from corral.cli.status import full_name
+from corral.core.job import JobState
 from corral.core.options import Capability
-from corral.queue import Queue
+from corral.errors import CorralError
 
-SomeIds = Annotated[
-    list[str] | None, typer.Argument(metavar="ID", help="Ids of jobs; without any, all that are meant.")
+OptionalIds = Annotated[
+    list[str] | None, Argument(metavar="ID", help="Ids of jobs; default: all that the options select.")
 ]
 
-
-async def _queues(here: Here, queue: str | None) -> list[Queue]:
-    return await here.every() if queue is None else [await here.find(queue)]
+group = typer.Typer(help="List, show, replay and discard dead jobs (dead letters).", no_args_is_help=True)
 
 
+@group.command("ls")
 @at_server
 async def list_dead(
-    here: Here,
-    queue: QueuesArgument = None,
-    name: NameOption = None,
-    reason: ReasonOption = None,
-    data: DataOption = None,
-    count: CountOption = 20,
+    session: Session, selection: JobSelection, queue_name: OptionalQueue = None, count: CountOption = 20
 ) -> None:
-    """List dead jobs with their reasons, the last first; without a queue, those of every queue."""
-    dead = dead_jobs(name, reason, data, count)
-    queues = await _queues(here, queue)
-    lists = await asyncio.gather(*(found.search(dead) for found in queues))
-    jobs = [
-        (found.protocol.spec.name, job) for found, listed in zip(queues, lists, strict=True) for job in listed
-    ]
-    jobs.sort(key=lambda pair: pair[1].finished_at or 0, reverse=True)
-    show_jobs(here.screen, jobs[:count], f"no dead jobs{words_of(dead)} here")
+    """List dead jobs with their reasons, latest first."""
+    jobs = selection.filter(JobState.DEAD, count)
+    queues = await session.queues(queue_name)
+    lists = await asyncio.gather(*(queue.search(jobs) for queue in queues))
+    dead = [(queue, job) for queue, listed in zip(queues, lists, strict=True) for job in listed]
+    dead.sort(key=lambda pair: pair[1].finished_at or 0, reverse=True)
+    list_jobs(session.output, dead[:count], f"no dead jobs{selection}")
 
 
+@group.command("show")
+@at_server
+async def show(session: Session, queue_name: QueueArgument, job_id: IdArgument) -> None:
+    """Show one dead job: reason, every traceback, data, log."""
+    queue = await session.find_or_default(queue_name)
+    job = await require_job(session, queue, job_id)
+    if job.state is not JobState.DEAD:
+        raise CorralError(
+            f"job {job_id!a} of {full_name(queue)} is {state_text(job)}, not dead; `corral job show` shows it"
+        )
+    await print_job(session.output, queue, job, job.trace)
+
+
+@group.command("replay")
 @at_server
 async def replay(
-    here: Here,
-    queue: QueuesArgument = None,
-    ids: SomeIds = None,
-    name: NameOption = None,
-    reason: ReasonOption = None,
-    data: DataOption = None,
-    limit: RetryLimit = 1000,
-    is_agreed: YesOption = False,
+    session: Session,
+    selection: JobSelection,
+    queue_name: OptionalQueue = None,
+    ids: OptionalIds = None,
+    limit: LimitOption = 1000,
+    is_confirmed: YesOption = False,
 ) -> int | None:
-    """Put dead jobs back in their queues: these, or those that are meant; without a queue, in every one."""
-    queues = await _queues(here, queue)
-    if queue is None:
-        # only where it can be done: a protocol without retry is none of those that were meant
-        queues = [found for found in queues if Capability.RETRY in found.protocol.spec.capabilities]
-    return await act_on_dead(
-        here, queues, ids or [], dead_jobs(name, reason, data, limit), is_agreed, deeds.replay
-    )
+    """Put dead jobs back in their queues, with all their attempts anew."""
+    queues = await session.queues(queue_name)
+    if queue_name is None:
+        # every queue that can do it is meant
+        queues = [queue for queue in queues if Capability.RETRY in queue.protocol.spec.capabilities]
+    return await act_on_dead(session, queues, selection, limit, REPLAY, is_confirmed, ids or [])
 
 
+@group.command("discard")
 @at_server
 async def discard(
-    here: Here,
-    queue: QueuesArgument = None,
-    ids: SomeIds = None,
-    name: NameOption = None,
-    reason: ReasonOption = None,
-    data: DataOption = None,
-    limit: RetryLimit = 1000,
-    is_agreed: YesOption = False,
+    session: Session,
+    selection: JobSelection,
+    queue_name: OptionalQueue = None,
+    ids: OptionalIds = None,
+    limit: LimitOption = 1000,
+    is_confirmed: YesOption = False,
 ) -> int | None:
-    """Delete dead jobs: these, or those that are meant; without a queue, of every one."""
-    queues = await _queues(here, queue)
-    return await act_on_dead(
-        here, queues, ids or [], dead_jobs(name, reason, data, limit), is_agreed, deeds.delete
-    )
+    """Delete dead jobs."""
+    queues = await session.queues(queue_name)
+    return await act_on_dead(session, queues, selection, limit, REMOVE, is_confirmed, ids or [])

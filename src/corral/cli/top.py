@@ -1,4 +1,4 @@
-"""`corral top`: queues, rates, times and workers, live; read from the event logs as they are written."""
+"""`corral top`: queues, rates, times and workers, live from the event logs."""
 
 import asyncio
 from collections import deque
@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Annotated, Any
 
-import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
-from corral.cli.looking import Look, look
-from corral.cli.pulse import Beat, Pulse
-from corral.cli.screen import Screen, as_text, moment, printable
-from corral.cli.session import Here, at_server
+from corral.cli.output import Output, as_text, printable, time_text
+from corral.cli.rates import QueueRates, RateMeter
+from corral.cli.session import Session, at_server
+from corral.cli.status import QueueStatus, status_of
 from corral.core.event import EventKind
 from corral.core.job import JobState
 from corral.core.pages import EventColumns
@@ -23,49 +23,20 @@ from corral.errors import RedisError, RedisResponseError
 from corral.queue import Queue
 
 READ_S = 0.25
-"""How often the logs are read."""
+"""Between two reads of the event logs."""
 PAGE = 2000
-MOST_PAGES = 10
-"""Pages of one log in one go; a log that is written faster is skipped to its end, and the rate is a floor."""
-LOOK_FOR_QUEUES_S = 5.0
-DEATHS = 5
+MAX_PAGES = 10
+"""Pages of one log per read; a log that grows faster is skipped to its end, and its rates are minimums."""
+DISCOVERY_S = 5.0
+"""Between two searches for new queues."""
+MAX_DEAD = 5
 TITLES = ("queue", "protocol", "waiting", "delayed", "active", "dead", "workers", "added/s", "done/s",
           "dead/s", "retries/s", "p95 wait", "p95 run")  # fmt: skip
 
 
-@dataclass
-class Watch:
-    """One queue that is watched."""
-
-    queue: Queue
-    position: str
-    pulse: Pulse
-    is_behind: bool = False
-
-    async def read(self, deaths: "deque[Death]") -> None:
-        """Take in what was written since the last read."""
-        log = self.queue.events
-        self.is_behind = False
-        for _ in range(MOST_PAGES):
-            page = await log.page(self.position, "+", PAGE)
-            self._hear(page.columns, deaths)
-            self.position = page.last or self.position
-            if page.seen < PAGE:
-                return
-        self.is_behind = True
-        self.position = (await log.extent()).last or self.position
-
-    def _hear(self, columns: EventColumns, deaths: "deque[Death]") -> None:
-        kinds, ids = [list(map(_text, column)) for column in (columns.kinds, columns.job_ids)]
-        self.pulse.hear(zip(map(str, kinds), ids, columns.at, strict=True), monotonic())
-        for kind, job_id, at in zip(kinds, ids, columns.at, strict=True):
-            if kind == EventKind.DEAD and job_id is not None:
-                deaths.append(Death(self.queue, job_id, at))
-
-
 @dataclass(frozen=True)
-class Death:
-    """A job that ended dead just now."""
+class DeadJob:
+    """A job that ended dead since the monitor was started."""
 
     queue: Queue
     job_id: str
@@ -73,189 +44,202 @@ class Death:
 
 
 @dataclass
-class Floor:
-    """All queues of a server that are watched."""
+class QueueMonitor:
+    """Reads the event log of one queue."""
 
-    here: Here
-    watches: dict[tuple[str, str], Watch] = field(default_factory=dict)
-    deaths: deque[Death] = field(default_factory=lambda: deque(maxlen=DEATHS))
+    queue: Queue
+    position: str
+    meter: RateMeter
+    is_behind: bool = False
 
-    async def find(self, is_first: bool = False) -> None:
-        """Watch queues that are not watched yet: from now on, or from their beginning where they are new."""
-        for queue in await self.here.every():
+    async def read(self, dead: deque[DeadJob]) -> None:
+        """Read the events since the last read; append the jobs that ended dead."""
+        log = self.queue.events
+        self.is_behind = False
+        for _ in range(MAX_PAGES):
+            page = await log.page(self.position, "+", PAGE)
+            self._count(page.columns, dead)
+            self.position = page.last or self.position
+            if page.seen < PAGE:
+                return
+        self.is_behind = True
+        self.position = (await log.extent()).last or self.position
+
+    def _count(self, columns: EventColumns, dead: deque[DeadJob]) -> None:
+        kinds, ids = [list(map(_text, column)) for column in (columns.kinds, columns.job_ids)]
+        self.meter.add(zip(map(str, kinds), ids, columns.at, strict=True), monotonic())
+        for kind, job_id, at in zip(kinds, ids, columns.at, strict=True):
+            if kind == EventKind.DEAD and job_id is not None:
+                dead.append(DeadJob(self.queue, job_id, at))
+
+
+@dataclass
+class ServerMonitor:
+    """Monitors all queues of a server."""
+
+    session: Session
+    queues: dict[tuple[str, str], QueueMonitor] = field(default_factory=dict)
+    dead: deque[DeadJob] = field(default_factory=lambda: deque(maxlen=MAX_DEAD))
+    discovered_at: float = 0.0
+
+    async def discover(self, is_first: bool = False) -> None:
+        """Monitor new queues: from their beginning, those of the first call from now on."""
+        for queue in await self.session.queues():
             key = queue.protocol.spec.name, queue.name
-            if key not in self.watches:
+            if key not in self.queues:
                 last = (await queue.events.extent()).last if is_first else None
-                self.watches[key] = Watch(queue, last or "-", Pulse(monotonic()))
+                self.queues[key] = QueueMonitor(queue, last or "-", RateMeter(monotonic()))
+        self.discovered_at = monotonic()
 
-    async def follow(self) -> None:
-        """Read every log again and again; an outage is waited for."""
-        found_at = monotonic()
-        while True:
-            await asyncio.sleep(READ_S)
+    async def follow(self, seconds: float) -> None:
+        """Read every log again and again for so long; an outage is left to `rows` to report."""
+        until = monotonic() + seconds
+        while (left := until - monotonic()) > 0:
+            await asyncio.sleep(min(READ_S, left))
             try:
-                if monotonic() - found_at > LOOK_FOR_QUEUES_S:
-                    await self.find()
-                    found_at = monotonic()
-                await self.read()
+                if monotonic() - self.discovered_at > DISCOVERY_S:
+                    await self.discover()
+                await asyncio.gather(*(monitor.read(self.dead) for monitor in self.queues.values()))
             except RedisResponseError:
-                raise  # it will be refused again
+                raise  # it would be refused again
             except RedisError:
-                continue  # the next look says it aloud
+                continue
 
-    async def read(self) -> None:
-        """Read every log once."""
-        await asyncio.gather(*(watch.read(self.deaths) for watch in self.watches.values()))
-
-    async def rows(self) -> list["Row"]:
-        """Every queue that is used, as it stands now."""
-        looks = await asyncio.gather(*(look(watch.queue) for watch in self.watches.values()))
+    async def rows(self) -> list["TopRow"]:
+        """Return every queue that is in use, with its rates."""
+        statuses = await asyncio.gather(*(status_of(monitor.queue) for monitor in self.queues.values()))
         now = monotonic()
         return [
-            Row(seen, watch.pulse.beat(now), watch.is_behind)
-            for watch, seen in zip(self.watches.values(), looks, strict=True)
-            if seen.is_used
+            TopRow(status, monitor.meter.rates(now), monitor.is_behind)
+            for monitor, status in zip(self.queues.values(), statuses, strict=True)
+            if status.is_used
         ]
 
-    async def told_deaths(self) -> list[tuple[Death, str]]:
-        """The last to die, the last first, each with its reason where that is known."""
-        deaths = list(reversed(self.deaths))
-        jobs = await asyncio.gather(*(one.queue.job(one.job_id) for one in deaths))
-        return [(one, (job.reason if job else None) or "") for one, job in zip(deaths, jobs, strict=True)]
+    async def latest_dead(self) -> list[tuple[DeadJob, str]]:
+        """Return the last jobs that ended dead with their reasons, latest first."""
+        dead = list(reversed(self.dead))
+        jobs = await asyncio.gather(*(entry.queue.job(entry.job_id) for entry in dead))
+        return [(entry, (job and job.reason) or "") for entry, job in zip(dead, jobs, strict=True)]
 
 
 @dataclass(frozen=True)
-class Row:
+class TopRow:
     """One queue at one moment."""
 
-    seen: Look
-    beat: Beat
+    status: QueueStatus
+    rates: QueueRates
     is_behind: bool
 
     @property
     def document(self) -> dict[str, Any]:
-        """For programs."""
-        times = {"p95_wait_ms": self.beat.wait_ms, "p95_run_ms": self.beat.run_ms}
-        return {**self.seen.document, "per_second": self.beat.rates, **times, "is_behind": self.is_behind}
+        """The row as JSON."""
+        return {
+            **self.status.document,
+            "per_second": self.rates.per_second,
+            "p95_wait_ms": self.rates.wait_p95_ms,
+            "p95_run_ms": self.rates.run_p95_ms,
+            "is_behind": self.is_behind,
+        }
 
     @property
     def cells(self) -> list[str | Text]:
-        """For people."""
-        counts, rates = self.seen.counts, self.beat.rates
+        """The row as text."""
+        status, counts = self.status, self.status.counts
+        protocol = status.queue.protocol.spec.name
         dead = counts.get(JobState.DEAD)
-        floor = "≥" if self.is_behind else ""
-        words = (EventKind.ADDED, EventKind.COMPLETED, EventKind.DEAD, EventKind.RETRY)
+        minimum = "≥" if self.is_behind else ""
+        kinds = (EventKind.ADDED, EventKind.COMPLETED, EventKind.DEAD, EventKind.RETRY)
         return [
-            self.seen.queue.name,
-            Text(f"{self.seen.queue.protocol.spec.name}{' paused' if self.seen.is_paused else ''}",
-                 "yellow" if self.seen.is_paused else ""),
+            status.queue.name,
+            Text(f"{protocol} paused", "yellow") if status.is_paused else protocol,
             *("–" if state not in counts else f"{counts[state]:,}"
               for state in (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE)),
             "–" if dead is None else Text(f"{dead:,}", "red" if dead else ""),
-            Text(str(len(self.seen.workers)), "" if self.seen.workers else "yellow"),
-            *(f"{floor}{rates[word]:,.1f}" for word in words),
-            _duration(self.beat.wait_ms),
-            _duration(self.beat.run_ms),
+            Text(str(len(status.workers)), "" if status.workers else "yellow"),
+            *(f"{minimum}{self.rates.per_second[kind]:,.1f}" for kind in kinds),
+            _duration(self.rates.wait_p95_ms),
+            _duration(self.rates.run_p95_ms),
         ]  # fmt: skip
 
 
 @at_server
 async def command(
-    here: Here,
-    interval: Annotated[float, typer.Option(min=0.2, max=60, help="Seconds between two looks.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Look for one interval, print it, and end.")] = False,
+    session: Session,
+    interval: Annotated[float, Option(min=0.2, max=60, help="Seconds between updates.")] = 2.0,
+    once: Annotated[bool, Option("--once", help="Print one update, and exit.")] = False,
 ) -> None:
-    """Watch queues, rates, times and workers until Ctrl-C.
+    """Monitor queues, rates, times and workers until Ctrl-C.
 
-    Rates and times are those of the last ten seconds. Without a terminal, or with --json: the same as lines.
+    Rates and times are those of the last ten seconds. Without a terminal, or with --json, each update is
+    printed below the last.
     """
-    floor = Floor(here)
-    await floor.find(is_first=True)
-    following = asyncio.create_task(floor.follow())
-    try:
-        if once:
-            await _sleep(interval, following)
-            await floor.read()
-            await _print(floor, here.screen)
-        elif here.screen.as_json or not here.screen.out.is_terminal:
-            await _print_again_and_again(floor, here.screen, interval, following)
-        else:
-            await _draw(floor, here, interval, following)
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-
-
-async def _sleep(seconds: float, following: "asyncio.Task[None]") -> None:
-    """Wait; where the reading of the logs has failed, that is raised."""
-    done, _ = await asyncio.wait([following], timeout=seconds)
-    for task in done:
-        task.result()
-
-
-async def _print_again_and_again(
-    floor: Floor, screen: Screen, interval: float, following: "asyncio.Task[None]"
-) -> None:
-    is_away = False
-    while True:
-        await _sleep(interval, following)
-        try:
-            await _print(floor, screen)
-            is_away = False
-        except RedisResponseError:
-            raise  # it will be refused again
-        except RedisError as error:
-            if not is_away:  # said once an outage
-                screen.fail(error)
-            is_away = True
-
-
-async def _print(floor: Floor, screen: Screen) -> None:
-    rows = await floor.rows()
-    if screen.as_json:
-        for row in rows:
-            screen.document(row.document)
-    elif rows:
-        screen.table(TITLES, [row.cells for row in rows])
+    monitor, output = ServerMonitor(session), session.output
+    await monitor.discover(is_first=True)
+    if once:
+        await monitor.follow(interval)
+        await _print(monitor, output)
+    elif output.as_json or not output.console.is_terminal:
+        await _print_repeatedly(monitor, output, interval)
     else:
-        screen.line("no queues here yet")
+        await _draw(monitor, session, interval)
 
 
-async def _draw(floor: Floor, here: Here, interval: float, following: "asyncio.Task[None]") -> None:
-    console = here.screen.out
-    with Live(Text("…"), console=console, screen=True, auto_refresh=False) as live:
+async def _print_repeatedly(monitor: ServerMonitor, output: Output, interval: float) -> None:
+    is_unavailable = False
+    while True:
+        await monitor.follow(interval)
+        try:
+            await _print(monitor, output)
+            is_unavailable = False
+        except RedisResponseError:
+            raise  # it would be refused again
+        except RedisError as error:
+            if not is_unavailable:  # reported once per outage
+                output.error(error)
+            is_unavailable = True
+
+
+async def _print(monitor: ServerMonitor, output: Output) -> None:
+    rows = await monitor.rows()
+    output.listing(rows, lambda row: row.document, TITLES, lambda row: row.cells, "no queues yet")
+
+
+async def _draw(monitor: ServerMonitor, session: Session, interval: float) -> None:
+    with Live(Text("…"), console=session.output.console, screen=True, auto_refresh=False) as live:
         while True:
             try:
-                live.update(await picture(floor, here), refresh=True)
+                screen = await _screen(monitor, session)
             except RedisError as error:
-                live.update(Text(printable(f"no answer: {error}; trying again"), "bold red"), refresh=True)
-            await _sleep(interval, following)
+                screen = Text(printable(f"Redis is unavailable: {error}; retrying"), "bold red")
+            live.update(screen, refresh=True)
+            await monitor.follow(interval)
 
 
-async def picture(floor: Floor, here: Here) -> RenderableType:
-    """The whole screen."""
-    rows = await floor.rows()
+async def _screen(monitor: ServerMonitor, session: Session) -> RenderableType:
+    rows = await monitor.rows()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, title in enumerate(TITLES):
         table.add_column(title, justify="left" if number < 2 else "right", overflow="ellipsis", no_wrap=True)
     for row in rows:
         table.add_row(*(as_text(cell) for cell in row.cells))
-    done = sum(row.beat.rates[EventKind.COMPLETED] for row in rows)
-    waiting = sum(row.seen.counts.get(JobState.WAITING, 0) for row in rows)
-    head = Text.assemble(
-        ("corral top ", "bold"), (printable(here.dialled), "dim"),
-        f"  {len(rows)} queues, {waiting:,} waiting, {done:,.1f} done/s  ", ("Ctrl-C ends", "dim"),
+    done = sum(row.rates.per_second[EventKind.COMPLETED] for row in rows)
+    waiting = sum(row.status.counts.get(JobState.WAITING, 0) for row in rows)
+    heading = Text.assemble(
+        ("corral top ", "bold"), (printable(session.address), "dim"),
+        f"  {len(rows)} queues, {waiting:,} waiting, {done:,.1f} done/s  ", ("Ctrl-C to exit", "dim"),
     )  # fmt: skip
-    parts: list[RenderableType] = [head, Text(""), table if rows else Text("no queues here yet")]
-    if deaths := await floor.told_deaths():
-        parts += [Text(""), Text("died just now", "bold")]
-        parts += [_obituary(one, reason) for one, reason in deaths]
+    parts: list[RenderableType] = [heading, Text(""), table if rows else Text("no queues yet")]
+    if dead := await monitor.latest_dead():
+        parts += [Text(""), Text("latest dead jobs", "bold")]
+        parts += [
+            Text.assemble(
+                (time_text(entry.at), "dim"),
+                f"  {printable(entry.queue.name)}  {printable(entry.job_id)}  ",
+                (printable(reason)[:100], "red"),
+            )
+            for entry, reason in dead
+        ]
     return Group(*parts)
-
-
-def _obituary(one: Death, reason: str) -> Text:
-    where = f"  {printable(one.queue.name)}  {printable(one.job_id)}  "
-    return Text.assemble((moment(one.at), "dim"), where, (printable(reason)[:100], "red"))
 
 
 def _duration(milliseconds: float | None) -> str:
@@ -265,5 +249,5 @@ def _duration(milliseconds: float | None) -> str:
 
 
 def _text(value: Any) -> str | None:
-    """A text of a column: as it came from the wire, or decoded already."""
+    """Return the text of a column, which is encoded as on the wire or decoded already."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,20 +1,18 @@
-"""The lake over the demo's own events: every job's history in files, a short report, and an audit."""
+"""Step: a lake of the demo's own events, with a report and an audit."""
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from corral.cli import sparks
-from corral.cli.demo.stage import Broken, Report, Skipped, Stage
+from corral.cli.demo.steps import DemoOutput, StepFailed, StepResult, StepSkipped
+from corral.cli.lake import spark
 from corral.errors import InvalidOptions
 from corral.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from corral.spark.lake.audit.audit import Audit
     from corral.spark.lake.report.report import ReportTable
-    from corral.spark.options import QueueAddress
 
 QUICK = {
     "spark.driver.memory": "600m",
@@ -28,80 +26,74 @@ QUICK = {
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What Spark found."""
+class LakeSummary:
+    """The number of events, a row of totals, the report of queues, and the audits."""
 
     events: int
-    jobs: Any
+    totals: Any
     queues: "ReportTable"
     audits: "list[Audit]"
 
 
-async def keep_history(url: str, stage: Stage) -> Report:
-    """Read every event of every protocol into a lake, report on every job, look for lost ones."""
-    began = perf_counter()
+async def keep_history(url: str, output: DemoOutput) -> StepResult:
+    """Read every event of every protocol into a lake, report on all jobs, and audit them."""
+    started = perf_counter()
     try:
-        sparks.check_packages()
-        sparks.check_java()
+        spark.check_packages()
+        spark.check_java()
     except InvalidOptions as error:
-        raise Skipped(str(error)) from None
-    told = await sparks.ended_when_cancelled(lambda: _work(url, stage))
-    for audit in told.audits:
+        raise StepSkipped(str(error)) from None
+    summary = await spark.in_cancellable_thread(lambda: _run(url, output))
+    for audit in summary.audits:
         if audit.exit_code:
-            found = [finding.sentence() for finding in audit.findings]
-            raise Broken("; ".join([f"protocol {audit.protocol}: {audit.sentence()}", *found]))
-    stage.show(told.queues.titles, told.queues.rows)
-    row = told.jobs
-    verdicts = "; ".join(f"{audit.protocol}: {audit.sentence()}" for audit in told.audits)
-    return Report(
+            findings = [finding.sentence() for finding in audit.findings]
+            raise StepFailed("; ".join([f"protocol {audit.protocol}: {audit.sentence()}", *findings]))
+    output.table(summary.queues.titles, summary.queues.rows)
+    totals = summary.totals
+    verdicts = "; ".join(f"{audit.protocol}: {audit.sentence()}" for audit in summary.audits)
+    return StepResult(
         title="lake",
         protocol="all",
-        jobs=row["jobs"],
-        completed=row["completed"],
-        dead=row["dead"],
-        retries=row["retries"],
-        rate=row["jobs"] / (perf_counter() - began),
-        p95_ms=row["p95"] or 0.0,
-        remark=f"{told.events:,} events in the lake; {verdicts}",
+        jobs=totals["jobs"],
+        completed=totals["completed"],
+        dead=totals["dead"],
+        retries=totals["retries"],
+        rate=totals["jobs"] / (perf_counter() - started),
+        p95_ms=totals["p95"] or 0.0,
+        remark=f"{summary.events:,} events in the lake; {verdicts}",
     )
 
 
-def _work(url: str, stage: Stage) -> _Told:
+def _run(url: str, output: DemoOutput) -> LakeSummary:
     from pyspark.sql import functions as sf
 
     from corral.spark.lake.audit.audit import audit_lake
     from corral.spark.lake.report.report import report_lake
     from corral.spark.lake.run import run_lake
     from corral.spark.lake.tables import Lake
+    from corral.spark.options import QueueAddress
 
-    addresses = _addresses(url)
+    specs = [protocol.spec for protocol in PROTOCOLS]
+    addresses = [QueueAddress(url, spec.name, spec.default_namespace, "*") for spec in specs]
     with (
         tempfile.TemporaryDirectory(prefix="corral-lake-") as folder,
-        sparks.started("local[2]", {**QUICK, "spark.local.dir": folder}) as spark,
+        spark.started("local[2]", {**QUICK, "spark.local.dir": folder}) as spark_session,
     ):
         lake = Lake(f"{folder}/lake")
-        with sparks.bar(stage.screen, "the lake (every protocol)") as tell:
-            ran = run_lake(spark, lake, addresses, on_progress=tell)
-        of = sf.col("outcome")
-        [row] = (
-            lake.jobs(spark)
+        with spark.progress_bar(output, "the lake (every protocol)") as on_progress:
+            result = run_lake(spark_session, lake, addresses, on_progress=on_progress)
+        outcome = sf.col("outcome")
+        [totals] = (
+            lake.jobs(spark_session)
             .agg(
                 sf.count("*").alias("jobs"),
-                sf.count_if(of == "completed").alias("completed"),
-                sf.count_if(of == "dead").alias("dead"),
+                sf.count_if(outcome == "completed").alias("completed"),
+                sf.count_if(outcome == "dead").alias("dead"),
                 sf.sum("retries").alias("retries"),
                 sf.percentile(sf.unix_millis("ended_at") - sf.unix_millis("added_at"), 0.95).alias("p95"),
             )
             .collect()
         )
-        # nobody works any more, so the lake reaches to the present
-        audits = [audit_lake(spark, lake, address, lambda: None) for address in addresses]
-        return _Told(ran.events, row, report_lake(spark, lake).queues, audits)
-
-
-def _addresses(url: str) -> "Sequence[QueueAddress]":
-    from corral.spark.options import QueueAddress
-
-    return [
-        QueueAddress(url, protocol.spec.name, protocol.spec.default_namespace, "*") for protocol in PROTOCOLS
-    ]
+        # the workers have stopped, so the lake is up to date
+        audits = [audit_lake(spark_session, lake, address, lambda: None) for address in addresses]
+        return LakeSummary(result.events, totals, report_lake(spark_session, lake).queues, audits)

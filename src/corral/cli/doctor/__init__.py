@@ -1,52 +1,66 @@
-"""`corral doctor`: what is wrong with a server, its queues or this machine, and how to mend it."""
+"""`corral doctor`: examine a server, its queues and this machine, and say how to fix what is wrong."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
-import typer
 from rich.text import Text
+from typer import Option
 
-from corral.cli.doctor.findings import Finding, Level, folded
+from corral.app import Corral
+from corral.cli.doctor.cluster import check_cluster
 from corral.cli.doctor.machine import check_machine
+from corral.cli.doctor.node import check_node, read_info
 from corral.cli.doctor.queues import check_queues
-from corral.cli.doctor.server import check_server
-from corral.cli.session import FAILED, Here, at_server
+from corral.cli.doctor.results import CheckResult, Level, fine, merge_nodes, wrong
+from corral.cli.gateway import PORT
+from corral.cli.options import MAX_PORT
+from corral.cli.output import Output
+from corral.cli.session import FAILED, Session, at_server
+from corral.errors import RedisError
+from corral.protocols import Protocol
 
 COLOURS = {Level.FINE: "green", Level.NOTE: "yellow", Level.MEND: "bold red"}
-GATEWAY_PORT = 8080
 
 
 @at_server
 async def command(
-    here: Here,
-    port: Annotated[
-        int, typer.Option(min=1, max=65_535, help="The port the gateway is to have.")
-    ] = GATEWAY_PORT,
+    session: Session,
+    port: Annotated[int, Option(min=1, max=MAX_PORT, help="The port meant for the gateway.")] = PORT,
 ) -> int | None:
-    """Examine the server, its queues and this machine; each finding with its mend.
+    """Examine the server, its queues and this machine.
 
-    Exit 0 where nothing needs mending, 1 where something does.
+    Each finding says how to mend it. Exit 1 where something needs mending.
     """
-    findings = [
-        *await check_server(here.app, here.protocols),
-        *await check_queues(here),
+    results = [
+        *await check_server(session.app, session.protocols),
+        *await check_queues(session),
         *check_machine(port),
     ]
-    if here.screen.as_json:
-        for finding in findings:
-            here.screen.document(finding.document)
-    else:
-        findings = folded(findings)
-        for finding in findings:
-            _say(here, finding)
-    wrong = sum(finding.level is Level.MEND for finding in findings)
-    if not here.screen.as_json:
-        told = f"{wrong} to mend" if wrong else "nothing to mend"
-        here.screen.line(Text(f"{told} at {here.dialled}", COLOURS[Level.MEND if wrong else Level.FINE]))
-    return FAILED if wrong else None
+    for result in results:
+        session.output.document(result.document)
+    results = merge_nodes(results)
+    for result in results:
+        _print(session.output, result)
+    count = sum(result.level is Level.MEND for result in results)
+    summary = f"{count} to mend" if count else "nothing to mend"
+    colour = COLOURS[Level.MEND if count else Level.FINE]
+    session.output.line(Text(f"{summary} at {session.address}", colour))
+    return FAILED if count else None
 
 
-def _say(here: Here, finding: Finding) -> None:
-    level = Text(f"{finding.level.value:<4}", COLOURS[finding.level])
-    here.screen.line(level, f"{finding.check:<12}", finding.told)
-    if finding.mend:
-        here.screen.line("    ", " " * 12, f"-> {finding.mend}")
+def _print(output: Output, result: CheckResult) -> None:
+    level = Text(f"{result.level.value:<4}", COLOURS[result.level])
+    output.line(level, f"{result.check:<12}", result.finding)
+    if result.mend:
+        output.line("    ", " " * 12, f"-> {result.mend}")
+
+
+async def check_server(app: Corral, protocols: Sequence[Protocol]) -> list[CheckResult]:
+    """Check the server, or every master of the cluster."""
+    try:
+        info = await read_info(app.store())
+    except RedisError as error:
+        return [wrong("access", f"INFO is refused: {error}", "let this user run INFO (ACL SETUSER … +info)")]
+    if info.get("cluster_enabled") == "1":
+        return await check_cluster(app, protocols)
+    return [*await check_node(app.store(), info), fine("cluster", "a single server, not a cluster")]

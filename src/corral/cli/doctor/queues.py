@@ -1,70 +1,65 @@
-"""Is anything left behind in the queues, or stuck there?"""
+"""Check queues for leaked keys and for jobs that wait in vain."""
 
-from corral.cli.doctor.findings import Finding, fine, note, wrong
-from corral.cli.looking import Look, look, name_of
-from corral.cli.session import Here
+from corral.cli.doctor.results import CheckResult, fine, note, wrong
+from corral.cli.session import Session
+from corral.cli.status import QueueStatus, full_name, status_of
 from corral.core.job import JobState
 from corral.core.ports import Leak
 from corral.errors import CorralError
 from corral.queue import Queue
 
-MOST_LEAKS = 20
-"""So many are named; the rest is counted."""
+MAX_LEAKS = 20
+"""Leaks reported one by one; the others are counted."""
 
 
-async def check_queues(here: Here) -> list[Finding]:
-    """What no job accounts for, and who waits in vain."""
-    found: list[Finding] = []
-    leaks: dict[tuple[str, ...], Finding] = {}
-    for protocol in here.protocols:
+async def check_queues(session: Session) -> list[CheckResult]:
+    """Check every queue of the session's protocols."""
+    results: list[CheckResult] = []
+    leaks: dict[tuple[str, ...], CheckResult] = {}
+    for protocol in session.protocols:
         try:
-            queues = await here.app.queues(protocol.spec.name)
-            for queue in queues:
-                found += _stuck(await look(queue))
+            for queue in await session.app.queues(protocol.spec.name):
+                results += _check_waiting(await status_of(queue))
                 for leak in await queue.ports.snapshot.leaks():
-                    # where queues share their keys, each of them tells of the same
-                    whose = queue.name if protocol.spec.tags_queues else ""
-                    leaks[protocol.spec.name, whose, leak.kind, leak.subject] = _told(queue, leak)
+                    # queues that share their keys report the same leaks
+                    owner = queue.name if protocol.spec.tags_queues else ""
+                    leaks[protocol.spec.name, owner, leak.kind, leak.subject] = _leak_result(queue, leak)
         except CorralError as error:
-            told = f"protocol {protocol.spec.name!r} cannot be looked at: {error}"
-            found.append(wrong("queues", told, "mend what the server says, and look again"))
-    named = list(leaks.values())
-    found += named[:MOST_LEAKS]
-    if len(named) > MOST_LEAKS:
-        more = f"and {len(named) - MOST_LEAKS} more"
-        found.append(wrong("leaks", more, "mend these first, and look again"))
-    if not named:
-        found.append(fine("leaks", "no locks, counters or marks without a job"))
-    return found
+            finding = f"protocol {protocol.spec.name!r} cannot be examined: {error}"
+            results.append(wrong("queues", finding, "mend what the server reports, and run this again"))
+    results += list(leaks.values())[:MAX_LEAKS]
+    if len(leaks) > MAX_LEAKS:
+        more = f"and {len(leaks) - MAX_LEAKS} more"
+        results.append(wrong("leaks", more, "mend these first, and run this again"))
+    if not leaks:
+        results.append(fine("leaks", "no locks, counters or marks without a job"))
+    return results
 
 
-def _stuck(seen: Look) -> list[Finding]:
-    waiting, active = (seen.counts.get(state, 0) for state in (JobState.WAITING, JobState.ACTIVE))
-    where = name_of(seen.queue)
-    if waiting and seen.is_paused:
-        mend = f"corral queue resume {seen.queue.name} --protocol {seen.queue.protocol.spec.name}"
-        return [note("queues", f"{_jobs(waiting)} in {where}, which is paused", mend)]
-    if (waiting or active) and not seen.workers:
-        told = f"{_jobs(waiting)}, {active:,} active, in {where}, and no worker is to be seen"
-        return [note("queues", told, "corral worker MODULE:APP")]
+def _check_waiting(status: QueueStatus) -> list[CheckResult]:
+    waiting, active = (status.counts.get(state, 0) for state in (JobState.WAITING, JobState.ACTIVE))
+    name = full_name(status.queue)
+    jobs = "1 job waits" if waiting == 1 else f"{waiting:,} jobs wait"
+    if waiting and status.is_paused:
+        mend = f"corral queue resume {status.queue.name} --protocol {status.queue.protocol.spec.name}"
+        return [note("queues", f"{jobs} in {name}, which is paused", mend)]
+    if (waiting or active) and not status.workers:
+        finding = f"{jobs}, {active:,} active, in {name}, which has no worker"
+        return [note("queues", finding, "corral worker MODULE:APP")]
     return []
 
 
-def _jobs(waiting: int) -> str:
-    return "1 job waits" if waiting == 1 else f"{waiting:,} jobs wait"
-
-
-def _told(queue: Queue, leak: Leak) -> Finding:
-    where = name_of(queue)
+def _leak_result(queue: Queue, leak: Leak) -> CheckResult:
+    name = full_name(queue)
     match leak.kind:
         case "lock":
             mend = (
-                f"a lock runs out by itself; where it is still there in a minute, find its key "
+                f"a lock expires by itself; where it still exists in a minute, find its key "
                 f"(redis-cli --scan --pattern '*lock*' | grep -wF {leak.subject!a}) and DEL it"
             )
-            return wrong("locks", f"job {leak.subject!a} of {where} {leak.detail}", mend)
+            return wrong("locks", f"job {leak.subject!a} of {name} {leak.detail}", mend)
         case "counter":
-            mend = "a worker of this protocol sets it right within minutes; start one"
-            return wrong("counters", f"the counter of {leak.subject!a} in {where} {leak.detail}", mend)
-    mend = "the next sweep of a worker of this queue lets go of it; start one"
-    return wrong("marks", f"{leak.subject!a} of {where} {leak.detail}", mend)
+            mend = "a worker of this protocol corrects it within minutes; start one"
+            return wrong("counters", f"the counter of {leak.subject!a} in {name} {leak.detail}", mend)
+    mend = "the next sweep of a worker of this queue deletes it; start one"
+    return wrong("marks", f"{leak.subject!a} of {name} {leak.detail}", mend)

@@ -1,6 +1,5 @@
-"""`corral cron` and `corral workers`: what comes by itself, and who is alive."""
+"""`corral cron` in the protocols that have schedules."""
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +10,6 @@ from corral.core.options import Capability
 from corral.core.schedule import ScheduleRule
 from corral.protocols.bullmq.schedulers import BullmqSchedulers
 from tests.cli.conftest import AppQueue, Shell
-from tests.support.apps import working
 
 YEARLY = "0 0 1 1 *"
 
@@ -46,16 +44,16 @@ def test_schedules_are_listed_with_their_rule_and_next_time(scheduled: AppQueue,
     assert (found["job"]["name"], found["job"]["data"]) == ("send", {"n": 1})
     assert found["job"]["options"]["attempts"] == 7
     assert found["next_at"] > scheduled.app.clock()
-    said = shell("cron", "ls")
-    assert f"{YEARLY} (UTC)" in said.out
-    assert "-01-01 00:00:00" in said.out
+    result = shell("cron", "ls")
+    assert f"{YEARLY} (UTC)" in result.out
+    assert "-01-01 00:00:00" in result.out
 
 
 def test_a_schedule_is_run_now_and_stays_as_it_is(scheduled: AppQueue, shell: Shell) -> None:
     before = shell("cron", "ls", "--json").documents[0]["next_at"]
-    said = shell("cron", "run", "mail", "report")
-    assert said.code == 0
-    job = scheduled.job(said.out.strip())
+    result = shell("cron", "run", "mail", "report")
+    assert result.code == 0
+    job = scheduled.job(result.out.strip())
     assert job is not None
     assert (job.name, job.data, job.state, job.options.attempts) == ("send", {"n": 1}, JobState.WAITING, 7)
     assert shell("cron", "ls", "--json").documents[0]["next_at"] == before
@@ -65,11 +63,11 @@ def test_a_schedule_is_run_now_and_stays_as_it_is(scheduled: AppQueue, shell: Sh
 
 
 def test_a_schedule_is_paused_and_resumed_or_the_reason_is_given(scheduled: AppQueue, shell: Shell) -> None:
-    said = shell("cron", "pause", "mail", "report")
+    result = shell("cron", "pause", "mail", "report")
     if scheduled.protocol == "bullmq":
-        assert (said.code, "no word for a paused schedule" in said.err) == (2, True)
+        assert (result.code, "no word for a paused schedule" in result.err) == (2, True)
         return
-    assert said.out == "schedule 'report' of queue 'mail' of protocol 'bridgemq' is paused\n"
+    assert result.out == "schedule 'report' of queue 'mail' of protocol 'bridgemq' is paused\n"
     [found] = shell("cron", "ls", "--json").documents
     assert found["next_at"] is None
     assert "paused" in shell("cron", "ls").out
@@ -78,36 +76,15 @@ def test_a_schedule_is_paused_and_resumed_or_the_reason_is_given(scheduled: AppQ
 
 
 @pytest.mark.parametrize("verb", ["run", "pause", "resume"])
-def test_a_schedule_that_is_not_there_is_named(scheduled: AppQueue, shell: Shell, verb: str) -> None:
-    said = shell("cron", verb, "mail", "nightly")
-    assert (said.code, "no schedule 'nightly' in queue 'mail'" in said.err) == (1, True)
+def test_a_missing_schedule_is_named(scheduled: AppQueue, shell: Shell, verb: str) -> None:
+    result = shell("cron", verb, "mail", "nightly")
+    assert (result.code, "no schedule 'nightly' in queue 'mail'" in result.err) == (1, True)
 
 
 def test_a_protocol_without_schedules_says_so(app_queues: Callable[[str], AppQueue], shell: Shell) -> None:
     app_queue = app_queues("streams")
     app_queue.add({})
     assert not app_queue.can(Capability.CRON)
-    assert shell("cron", "ls").out == "no schedules here\n"
-    said = shell("cron", "ls", "--protocol", "streams")
-    assert (said.code, "protocol 'streams' has no cron" in said.err) == (2, True)
-
-
-# -- workers ------------------------------------------------------------------------------------------------
-
-
-def test_workers_are_listed_while_they_are_alive(app_queue: AppQueue, shell: Shell) -> None:
-    app_queue.work({})
-    assert "no workers are alive" in shell("workers").out
-
-    async def look_while_one_works() -> None:
-        queues = [app_queue.queue.name]
-        async with working(app_queue.app, queues=queues, protocol=app_queue.protocol, name="bessie"):
-            while not await app_queue.queue.workers():
-                await asyncio.sleep(0.01)
-            said = await asyncio.to_thread(shell, "workers", "--json")
-            assert [(one["protocol"], one["queues"], one["name"]) for one in said.documents] == [
-                (app_queue.protocol, queues, "bessie")
-            ]
-            assert "bessie" in (await asyncio.to_thread(shell, "workers", app_queue.queue.name)).out
-
-    app_queue.app.sync(look_while_one_works())
+    assert shell("cron", "ls").out == "no schedules\n"
+    result = shell("cron", "ls", "--protocol", "streams")
+    assert (result.code, "protocol 'streams' has no schedules" in result.err) == (2, True)

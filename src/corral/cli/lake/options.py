@@ -1,0 +1,67 @@
+"""Options of the commands of a lake, and what they stand for."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from corral.cli.session import Session
+from corral.errors import InvalidOptions
+from corral.protocols import Protocol
+
+if TYPE_CHECKING:
+    from corral.spark.lake.tables import Lake
+    from corral.spark.options import QueueAddress
+
+LakeArgument = Annotated[str, Argument(metavar="LAKE", help="The lake's folder.", show_default=False)]
+QueueOption = Annotated[str, Option("--queue", "-q", help="Queues, comma separated, or a pattern with *.")]
+
+
+async def addresses_of(session: Session, queue: str, is_waiting: bool = False) -> "list[QueueAddress]":
+    """Return the queues as Spark's readers address them, per protocol; without events only `is_waiting`."""
+    from corral.spark.options import QueueAddress
+
+    namespace = session.options.namespace
+    addresses = [
+        QueueAddress(
+            session.app.url,
+            protocol.spec.name,
+            protocol.spec.default_namespace if namespace is None else namespace,
+            queue,
+        )
+        for protocol in session.protocols
+        if is_waiting or await _has_events(session, protocol)
+    ]
+    if not addresses:
+        names = " or ".join(protocol.spec.name for protocol in session.protocols)
+        raise InvalidOptions(
+            f"no events in protocol {names} at {session.address}; there is nothing to read yet"
+        )
+    return addresses
+
+
+async def _has_events(session: Session, protocol: Protocol) -> bool:
+    extents = [await queue.events.extent() for queue in await session.app.queues(protocol.spec.name)]
+    return any(extent.length or extent.added for extent in extents)
+
+
+def existing_lake(path: str) -> "Lake":
+    """Return the lake in that folder; refused where there is none."""
+    from corral.spark.lake.tables import Lake
+
+    lake = Lake(path)
+    if not lake.exists:
+        raise InvalidOptions(f"there is no lake in {lake.path}; make one: corral lake run {Path(path)}")
+    return lake
+
+
+def parse_time(option: str, text: str | None) -> datetime | None:
+    """Parse the time that an option names; UTC where it names no zone."""
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidOptions(f"{option} is {text!a}; use a time such as 2025-01-31T12:00:00Z") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -1,0 +1,171 @@
+"""`corral worker`: run the handlers of an app until a signal comes."""
+
+import importlib
+import os
+import sys
+import traceback
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from corral.app import GRACE_S, Corral
+from corral.cli.options import JsonOption, LogLevelOption, MetricsOptions, ServerOptions, UrlOption
+from corral.cli.output import Output
+from corral.cli.session import option_groups, run_command
+from corral.errors import CorralError, InvalidOptions, Refused
+from corral.store.address import without_password
+from corral.telemetry import logs
+from corral.telemetry.metrics import ProtocolGauges
+from corral.worker import DEFAULT_CONCURRENCY
+
+DEFAULT_NAME = "app"
+SCRAPE_S = 3.0
+"""How long a scrape of the metrics waits for Redis."""
+
+
+class AppNotFound(Refused):
+    """There is no such app."""
+
+
+class BrokenModule(CorralError):
+    """The module exists, but importing it fails."""
+
+
+@option_groups
+def command(
+    context: typer.Context,
+    app: Annotated[str, Argument(metavar="MODULE:APP", help="The Corral, such as shop.mail:app.")],
+    metrics: MetricsOptions,
+    concurrency: Annotated[
+        int, Option("--concurrency", "-c", help="Jobs at a time, per queue.")
+    ] = DEFAULT_CONCURRENCY,
+    queues: Annotated[
+        list[str] | None, Option("--queue", "-q", help="A queue; repeatable; default: all.")
+    ] = None,
+    name: Annotated[str | None, Option(help="The worker's name; default: a unique one.")] = None,
+    grace: Annotated[float, Option(min=0, help="Seconds for active jobs after a signal.")] = GRACE_S,
+    log_level: LogLevelOption = "info",
+    server_id: Annotated[str | None, Option(help="Routing: its id; default: its name.")] = None,
+    stack: Annotated[list[str] | None, Option(help="Routing: its stack; default: python.")] = None,
+    capability: Annotated[
+        list[str] | None, Option(help="Routing: its capabilities, such as gpu,cuda.")
+    ] = None,
+    region: Annotated[list[str] | None, Option(help="Routing: its region, such as us-east.")] = None,
+    url: UrlOption = None,
+    protocol: Annotated[str | None, Option(metavar="PROTOCOL", help="Only queues of this protocol.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a worker: the handlers of an app, until Ctrl-C.
+
+    The first SIGINT or SIGTERM lets active jobs end, the second stops at once. The log goes to standard
+    error; --json writes it as JSON lines.
+    """
+    options = ServerOptions(url, protocol, as_json=as_json).merged(context)
+    for option, value in (("--namespace", options.namespace), ("--folder", options.folder)):
+        if value is not None:
+            raise typer.BadParameter("the app itself defines it: Corral(…)", param_hint=option)
+    routing = _routing(server_id, stack, capability, region)
+
+    async def work() -> None:
+        if options.url is not None:
+            # before the module is imported: a Corral without an address of its own reads it
+            os.environ["REDIS_URL"] = options.url
+        corral = load_app(app)
+        if options.url is not None and corral.url != options.url:
+            raise InvalidOptions(
+                f"{app} has an address of its own, {without_password(corral.url)}, which --url cannot "
+                f"change; leave --url out, or write Corral() without one"
+            )
+        logs.configure(log_level, json=True if options.as_json else None)
+        if metrics.metrics_port is not None:
+            corral.metrics.registry.register(ProtocolGauges(lambda: corral.sync(corral.gauges(), SCRAPE_S)))
+            metrics.serve(corral.metrics.registry)
+        async with corral:
+            await corral.run(
+                concurrency=concurrency,
+                grace=grace,
+                queues=queues,
+                protocol=options.protocol,
+                name=name,
+                **routing,
+            )
+
+    run_command(Output(options.as_json), work())
+
+
+def _routing(
+    server_id: str | None, stack: list[str] | None, capability: list[str] | None, region: list[str] | None
+) -> dict[str, Any]:
+    """Return the worker's attributes for routing, as far as options name them."""
+    attributes: dict[str, Any] = {} if server_id is None else {"server_id": server_id}
+    for attribute, option, values in (
+        ("stack", "--stack", stack),
+        ("capabilities", "--capability", capability),
+        ("region", "--region", region),
+    ):
+        words = [word.strip() for text in values or () for word in text.split(",")]
+        if not all(words):
+            raise typer.BadParameter("a word is empty; use words such as gpu,cuda", param_hint=option)
+        if words:
+            attributes[attribute] = words
+    return attributes
+
+
+def load_app(reference: str) -> Corral:
+    """Import the Corral that `module:name` refers to; the current directory is searched first.
+
+    >>> load_app("shop.mail:app")   # doctest: +SKIP
+    """
+    module_name, _, path = reference.partition(":")
+    if not module_name or not all(part.isidentifier() for part in module_name.split(".")):
+        raise AppNotFound(
+            f"{reference!a} is not an app; write module:name, such as shop.mail:app for `app` in shop/mail.py"
+        )
+    directory = str(Path.cwd())
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    module = _import(module_name)
+    path = path or DEFAULT_NAME
+    try:
+        value: object = attrgetter(path)(module)
+    except AttributeError:
+        raise AppNotFound(f"module {module_name!r} has no {path!r}; {_way_out(module)}") from None
+    if not isinstance(value, Corral):
+        raise AppNotFound(f"{reference!r} is a {type(value).__name__}, not a Corral; {_way_out(module)}")
+    return value
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # the module itself (or a package around it), not something that it imports
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise AppNotFound(
+                f"there is no module {name!r} here ({Path.cwd()}) or among the installed packages; "
+                f"start the worker where the module is, or put that directory on PYTHONPATH"
+            ) from None
+        raise _broken(name, error) from error
+    except Exception as error:
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: Exception) -> BrokenModule:
+    broken = BrokenModule(f"importing {name!r} fails: {type(error).__name__}: {error}")
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, SyntaxError):
+        broken.add_note(f"  {error.filename}, line {error.lineno}")
+    elif own := [frame for frame in frames if not frame.filename.startswith("<frozen")]:
+        broken.add_note(f"  {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}")
+    return broken
+
+
+def _way_out(module: ModuleType) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, Corral)]
+    if names:
+        return f"use {' or '.join(f'{module.__name__}:{name}' for name in names)}"
+    return "it has no Corral at its top level; write app = Corral(…) there"
