@@ -87,4 +87,4 @@ def test_a_protocol_without_schedules_says_so(app_queues: Callable[[str], AppQue
     assert not app_queue.can(Capability.CRON)
     assert shell("cron", "ls").out == "no schedules\n"
     result = shell("cron", "ls", "--protocol", "streams")
-    assert (result.code, "protocol 'streams' has no schedules" in result.err) == (2, True)
+    assert (result.code, "protocol 'streams' has no cron" in result.err) == (2, True)

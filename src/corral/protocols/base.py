@@ -199,12 +199,13 @@ async def for_jobs(
     states: Iterable[JobState],
     act: Callable[[Sequence[str]], Awaitable[list[str]]],
 ) -> list[str]:
-    """Call `act` with the ids, or page by page with those a filter selects, in `states` where it names none.
+    """Call `act` page by page with the ids, or with those a filter selects, in `states` where it names none.
 
     Return the ids for which it was done. No job is acted on twice, however often it comes back.
     """
     if not isinstance(jobs, JobFilter):
-        return await act(jobs) if jobs else []
+        chunks = [jobs[start : start + PAGE] for start in range(0, len(jobs), PAGE)]
+        return [job_id for chunk in chunks for job_id in await act(chunk)]
     done: dict[str, None] = {}
     for state in _states(jobs, states):
         start = 0
