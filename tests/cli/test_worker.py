@@ -36,15 +36,17 @@ def add(job):
 
 
 @pytest.fixture
-def folder(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with an app in `shop.py`, as the current directory; REDIS_URL is set."""
     (tmp_path / "shop.py").write_text(SHOP)
     monkeypatch.setenv("REDIS_URL", url)
     monkeypatch.chdir(tmp_path)
-    # what a command imports here must not stay for the next test
     monkeypatch.setattr(sys, "path", sys.path[:])
-    monkeypatch.setattr(sys, "modules", sys.modules.copy())
-    return tmp_path
+    yield tmp_path
+    # a module that a command imported from here must not stay for the next test
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.fixture
