@@ -3,7 +3,10 @@
 import re
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
+
 from corral.gateway import GatewaySettings, create_app
+from corral.gateway.metrics import GatewayMetrics
 from corral.gateway.problems import KINDS
 from corral.gateway.security.auth import Role
 
@@ -42,3 +45,11 @@ def test_every_path_is_on_the_page() -> None:
         if last.endswith("{verb}"):
             last = last.replace("{verb}", "{retry,promote,remove,cancel}")
         assert last in PAGE, path
+
+
+def test_every_metric_is_on_the_page() -> None:
+    registry = CollectorRegistry()
+    GatewayMetrics(registry)
+    for family in registry.collect():
+        suffix = "_total" if family.type == "counter" else ""
+        assert f"| `{family.name}{suffix}` | {family.type} |" in PAGE

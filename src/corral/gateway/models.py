@@ -121,9 +121,7 @@ class Liveness(BaseModel, json_schema_extra=example({"status": "alive"})):
 
 class Readiness(
     BaseModel,
-    json_schema_extra=example(
-        {"status": "ready", "checks": {"server": "answers", "scripts": "known", "group": "there"}}
-    ),
+    json_schema_extra=example({"status": "ready", "checks": {"redis": "ok", "scripts": "ok", "group": "ok"}}),
 ):
     """The checks of readiness and their results."""
 
