@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corral.cli.demo.lake import QUICK
-from corral.protocols import PROTOCOLS
+from corral.protocols import protocol_names
 from corral.spark import session
 from tests.spark.harness import SparkHarness
 from tests.support.servers import Server
@@ -30,11 +30,11 @@ ONE_PROTOCOL_QUICKLY = pytest.mark.parametrize(
     "harness",
     [
         protocol if protocol == "bullmq" else pytest.param(protocol, marks=pytest.mark.faults)
-        for protocol in PROTOCOLS
+        for protocol in protocol_names()
     ],
     indirect=True,
 )
-"""For what all protocols share: one of them shows it at a glance, and the others in `make faults`."""
+"""For what all protocols share: bullmq in `make test`, the others in `make faults`."""
 
 
 @pytest.fixture(scope="session")
@@ -55,15 +55,15 @@ def spark() -> Iterator[Any]:
     made.stop()
 
 
-@pytest.fixture(params=list(PROTOCOLS))
+@pytest.fixture(params=protocol_names())
 def harness(request: pytest.FixtureRequest, server: Server) -> Iterator[SparkHarness]:
-    """An empty protocol of each kind, with jobs for the asking."""
+    """Each protocol on an empty server."""
     with SparkHarness(server, request.param) as harness:
         yield harness
 
 
 @pytest.fixture
 def bullmq(server: Server) -> Iterator[SparkHarness]:
-    """An empty protocol of one kind, where a test is about Spark and not about protocols."""
+    """The bullmq protocol on an empty server, for tests of what all protocols share."""
     with SparkHarness(server, "bullmq") as harness:
         yield harness

@@ -98,7 +98,7 @@ def end(claim: Claim, is_broken: bool) -> Outcome:
 def test_a_shadow_under_another_prefix_is_held_against_its_original(spark, server):
     async def live(prefix: str, is_broken: bool) -> None:
         store = Store(server.url)
-        broker = protocol_named("bullmq").broker(Binding(store, "mail", prefix, wall_clock))
+        broker = protocol_named("bullmq").bind(Binding(store, "mail", prefix, wall_clock)).broker
         jobs = [
             Job(name="send", data={"n": n}, queue="mail", options=ONCE, created_at=wall_clock())
             for n in range(6)

@@ -8,7 +8,7 @@ import pytest
 
 from corral.core.outcome import Dead
 from corral.errors import InvalidOptions
-from corral.protocols import PROTOCOLS
+from corral.protocols import protocol_names
 from corral.spark.lake import gold, refresh, silver
 from corral.spark.lake.run import RunOptions, run_lake
 from corral.spark.lake.tables import BRONZE, Lake
@@ -40,7 +40,7 @@ def test_a_run_files_every_event_of_every_protocol_once_and_tells_of_every_job(
     spark, server: Server, lake: Lake
 ):
     with ExitStack() as stack:
-        harnesses = [stack.enter_context(SparkHarness(server, protocol)) for protocol in PROTOCOLS]
+        harnesses = [stack.enter_context(SparkHarness(server, protocol)) for protocol in protocol_names()]
         for harness in harnesses:
             harness.add(30)
             harness.work(outcome=lambda claim: Dead("boom"), most=5)
@@ -52,7 +52,7 @@ def test_a_run_files_every_event_of_every_protocol_once_and_tells_of_every_job(
     counted = lake.jobs(spark).groupBy("protocol", "outcome").count().collect()
     assert {(row["protocol"], row["outcome"]): row["count"] for row in counted} == {
         (protocol, outcome): count
-        for protocol in PROTOCOLS
+        for protocol in protocol_names()
         for outcome, count in (("completed", 25), ("dead", 5))
     }
     expect_as_from_scratch(spark, lake)

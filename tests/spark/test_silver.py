@@ -47,11 +47,11 @@ ALL = (PLAIN, RETRIED, STALLED, RUNNING, RELEASED, TWICE, REVIVED, UNHEARD)
 
 def test_attempts_say_when_and_how(frame):
     rows = silver.attempts(frame(*ALL)).collect()
-    rows = {
+    by_key = {
         (row["job_id"], row["generation"], row["attempt"]): (row["outcome"], row["waited_ms"], row["ran_ms"])
         for row in rows
     }
-    assert rows == {
+    assert by_key == {
         ("1", 1, 1): ("completed", 2000, 3000),
         ("2", 1, 1): ("retry", 1000, 1000),
         ("2", 1, 2): ("dead", 1000, 1000),
@@ -72,11 +72,11 @@ def test_attempts_say_when_and_how(frame):
 
 def test_jobs_say_how_each_life_went(frame):
     rows = silver.jobs(frame(*ALL)).collect()
-    rows = {
+    by_key = {
         (row["job_id"], row["generation"]): (row["outcome"], row["retries"], row["stalls"], row["ends"])
         for row in rows
     }
-    assert rows == {
+    assert by_key == {
         ("1", 1): ("completed", 0, 0, 1),
         ("2", 1): ("dead", 1, 0, 1),
         ("3", 1): ("completed", 1, 1, 1),
