@@ -39,7 +39,7 @@ def test_no_line_of_a_list_of_commands_is_cut_off(group: str) -> None:
     [
         (["queue", "show"], "Missing argument 'QUEUE'"),
         (["queue", "pase", "mail"], "No such command 'pase'. Did you mean 'pause'?"),
-        (["queue", "ls", "--rom", "bullmq"], "--rom"),
+        (["queue", "ls", "--protcol", "bullmq"], "--protcol"),
         (["queue", "add", "mail", "greet", "--delay", "soon"], "--delay"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from corral import JobState
 from corral.cli.job import follow
 from corral.core.options import Capability
+from corral.protocols.base import PAGE
 from tests.cli.conftest import AppQueue, Shell
 from tests.support.apps import ended, working
 from tests.support.shell import start
@@ -16,15 +17,15 @@ from tests.support.shell import start
 
 def test_one_job_is_retried_where_its_state_and_its_protocol_allow(app_queue: AppQueue, shell: Shell) -> None:
     [dead] = app_queue.work({"fail": "x"})
-    result = shell("job", "retry", *app_queue.words, dead, "nobody", "--json")
+    result = shell("job", "retry", *app_queue.words, dead, "missing", "--json")
     assert result.code == 1
     if not app_queue.can(Capability.RETRY):
         assert "has no retry" in result.err
         return
     assert result.documents == [
-        {"protocol": app_queue.protocol, "queue": "mail", "done": [dead], "not_done": ["nobody"]}
+        {"protocol": app_queue.protocol, "queue": "mail", "done": [dead], "not_done": ["missing"]}
     ]
-    assert "no job 'nobody' in queue 'mail'" in result.err
+    assert "no job 'missing' in queue 'mail'" in result.err
     again = shell("job", "retry", *app_queue.words, dead)
     assert again.code == 1
     assert f"job '{dead}' of queue 'mail' is waiting now, and cannot be retried" in again.err
@@ -53,6 +54,14 @@ def test_jobs_are_removed_once_it_is_confirmed(app_queue: AppQueue, shell: Shell
     assert app_queue.job(second) is None
 
 
+def test_more_jobs_than_a_page_are_removed_together(app_queue: AppQueue, shell: Shell) -> None:
+    jobs = [(app_queue.name, {"n": n}) for n in range(PAGE + 1)]
+    ids = app_queue.app.sync(app_queue.queue.add_many(jobs))
+    [document] = shell("job", "remove", *app_queue.words, *ids, "--yes", "--json").documents
+    assert (document["done"], document["not_done"]) == (ids, [])
+    assert app_queue.counts()[JobState.WAITING] == 0
+
+
 def test_a_waiting_job_is_cancelled(app_queue: AppQueue, shell: Shell) -> None:
     [job_id] = app_queue.add({})
     assert shell("job", "cancel", *app_queue.words, job_id).code == 2
@@ -74,8 +83,8 @@ def test_the_log_of_a_job_is_printed(app_queue: AppQueue, shell: Shell) -> None:
     words = (*app_queue.words, job_id)
     assert shell("job", "logs", *words).out == "two\nlines\\x1b[2J\n"
     assert shell("job", "logs", *words, "--json").documents == [{"line": 0, "text": "two\nlines\x1b[2J"}]
-    missing = shell("job", "logs", *app_queue.words, "nobody")
-    assert (missing.code, "no job 'nobody'" in missing.err) == (1, True)
+    unknown = shell("job", "logs", *app_queue.words, "missing")
+    assert (unknown.code, "no job 'missing'" in unknown.err) == (1, True)
 
 
 def test_very_long_data_is_truncated_as_text_and_whole_as_json(shell: Shell) -> None:

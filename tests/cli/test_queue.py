@@ -38,9 +38,9 @@ def test_every_option_of_add_reaches_the_job(shell: Shell) -> None:
     assert (job["options"]["delay"], job["options"]["lifo"]) == (60_000, True)
 
 
-@pytest.mark.parametrize(("given", "kind", "delay"), [("250", "fixed", 250), ("fixed", "fixed", 1000)])
-def test_a_backoff_may_be_a_number_or_a_word(shell: Shell, given: str, kind: str, delay: int) -> None:
-    assert shell("queue", "add", "mail", "greet", "--backoff", given).code == 0
+@pytest.mark.parametrize(("backoff", "kind", "delay"), [("250", "fixed", 250), ("fixed", "fixed", 1000)])
+def test_a_backoff_may_be_a_number_or_a_word(shell: Shell, backoff: str, kind: str, delay: int) -> None:
+    assert shell("queue", "add", "mail", "greet", "--backoff", backoff).code == 0
     [job] = shell("job", "show", "mail", "1", "--json").documents
     assert (job["options"]["backoff"]["kind"], job["options"]["backoff"]["delay"]) == (kind, delay)
 

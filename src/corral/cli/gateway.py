@@ -47,8 +47,8 @@ def command(
             # each process creates its own app from the environment; a private server belongs to this one
             os.environ["REDIS_URL"] = app.url
             logs.configure(log_level, json=True if options.as_json else None)
-            shown = f"[{host}]" if ":" in host else host
-            output.line(f"http://{shown}:{port}, processes: {workers}; Ctrl-C to stop")
+            address = f"[{host}]" if ":" in host else host
+            output.line(f"http://{address}:{port}, processes: {workers}; Ctrl-C to stop")
             code = serve(host, port, workers, log_level)
     finally:
         asyncio.run(app.close())

@@ -48,9 +48,9 @@ class ServerOptions:
     as_json: JsonOption = False
 
     def merged(self, context: typer.Context) -> "ServerOptions":
-        """Return these options; those not given are taken from before the command's name."""
-        given = {name: value for name, value in vars(self).items() if value not in (None, False)}
-        context.obj = options = replace(context.obj or ServerOptions(), **given)
+        """Return these options; those it lacks are taken from before the command's name."""
+        own = {name: value for name, value in vars(self).items() if value not in (None, False)}
+        context.obj = options = replace(context.obj or ServerOptions(), **own)
         return options
 
     def app(self) -> Corral:

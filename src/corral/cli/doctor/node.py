@@ -18,7 +18,7 @@ CLOCK_READINGS = 5
 """The quickest of so many answers is the most precise."""
 
 Info = dict[str, str]
-Reading = tuple[float, float, float]
+ClockReading = tuple[float, float, float]
 """Our time before the question, the server's time, and our time after the answer; seconds."""
 
 
@@ -142,13 +142,13 @@ async def _check_clock(store: Store) -> CheckResult:
         return not_permitted("TIME", error, "+time")
 
 
-async def _read(store: Store) -> Reading:
+async def _read(store: Store) -> ClockReading:
     before = time.time()
     seconds, micros = await store.call("TIME")
     return before, int(seconds) + int(micros) / 1e6, time.time()
 
 
-def judge_clock(readings: list[Reading]) -> CheckResult:
+def judge_clock(readings: list[ClockReading]) -> CheckResult:
     """Judge the quickest reading; half of its round trip is its uncertainty.
 
     >>> judge_clock([(100.0, 107.5, 100.0)]).level.value, judge_clock([(100.0, 100.3, 100.8)]).level.value
