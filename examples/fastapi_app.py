@@ -32,7 +32,7 @@ async def welcome(job):
 
 @asynccontextmanager
 async def lifespan(_: FastAPI):
-    async with app:  # its connections close with the server
+    async with app:  # closes its connections when the server stops
         yield
 
 

@@ -1,10 +1,10 @@
-"""A Spark job whose rows become jobs, each once, also when it runs again.
+"""A Spark program that adds one job per row, exactly once, also when it runs again.
 
 pip install 'corral[spark]'
 python spark_submit.py                     # or: spark-submit --master … spark_submit.py
 corral queue show letters
 
-The write has a name: run again, it adds nothing, also when its jobs have ended meanwhile.
+The write has an id: repeating it adds nothing, even if its jobs have ended.
 """
 
 import os
@@ -15,13 +15,13 @@ WRITE = "welcome-2026-11"
 
 
 def submit(spark) -> int:
-    """Submit the chosen rows; return how many there are."""
+    """Add a job for each selected row; return the number of rows."""
     readers = spark.range(1000).selectExpr(
         "concat('reader-', id) as key", "concat('reader-', id, '@example.com') as email", "id % 3 as list"
     )
-    chosen = readers.where("list = 0").select("key", "email")
+    selected = readers.where("list = 0").select("key", "email")
     (
-        chosen.write.format("corral")
+        selected.write.format("corral")
         .mode("append")
         .option("url", os.environ["REDIS_URL"])
         .option("queue", "letters")
@@ -30,11 +30,11 @@ def submit(spark) -> int:
         .option("writeId", WRITE)
         .save()
     )
-    return chosen.count()
+    return selected.count()
 
 
 if __name__ == "__main__":
     spark = session(name="letters")
     register(spark)
-    print(f"{submit(spark)} rows are jobs now")
+    print(f"{submit(spark)} rows were added as jobs")
     spark.stop()

@@ -6,11 +6,12 @@ curl -d 'email=ada@example.com' localhost:8000/
 curl localhost:8000/welcome-ada+example.com
 
 In Django `create` and `show` are the bodies of two views: request.POST["email"] in, JsonResponse(…) out.
-`app.sync` may be called from any thread, also after the server has forked its workers.
+`app.sync` can be called from any thread, also after the server has forked its workers.
 """
 
 import json
 import sys
+from http import HTTPStatus
 from urllib.parse import parse_qs
 from wsgiref.simple_server import make_server
 
@@ -26,7 +27,7 @@ def welcome(job):  # a plain def runs in a thread
 
 
 def create(form):
-    """One job for one form; the same address twice is the same job."""
+    """Add one job per address: adding the same address again returns the same job."""
     job = app.sync(welcome.add(form, id=f"welcome-{form['email'].replace('@', '+')}"), timeout=5)
     return 202, {"id": job.id}
 
@@ -45,7 +46,7 @@ def wsgi(environ, start_response):
         status, document = create({name: values[0] for name, values in form.items()})
     else:
         status, document = show(environ["PATH_INFO"].strip("/"))
-    start_response(f"{status} told", [("Content-Type", "application/json")])
+    start_response(f"{status} {HTTPStatus(status).phrase}", [("Content-Type", "application/json")])
     return [json.dumps(document).encode()]
 
 

@@ -1,4 +1,4 @@
-// A Node program adds jobs with BullMQ; whoever works on them, it hears the results.
+// Adds jobs with BullMQ and waits for their results, whichever worker runs them.
 //
 //   npm install bullmq@5.62.0
 //   REDIS_URL=redis://127.0.0.1:6379 corral worker worker:app     # in one terminal
@@ -11,7 +11,7 @@ const connection = { host: url.hostname, port: Number(url.port || 6379) };
 
 async function main() {
   const queue = new Queue("greetings", { connection });
-  // from the first event that is kept: a job may end before we begin to listen
+  // start with the first event in the stream: a job may end before we listen
   const events = new QueueEvents("greetings", { connection, lastEventId: "0" });
   await events.waitUntilReady();
 

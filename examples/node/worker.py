@@ -1,4 +1,4 @@
-"""A Corral worker for jobs that a Node program adds (see producer.js).
+"""A Corral worker for jobs added by a Node program (see producer.js).
 
 corral worker worker:app
 """
@@ -11,5 +11,5 @@ app = Corral()
 @app.job("greet", queue="greetings")
 async def greet(job):
     if job.attempt == 1 and job.data["name"] == "Grace":
-        raise Transient("the first try of this one fails; Node's own options say what follows")
+        raise Transient("the first attempt fails; it is retried with the options that Node set")
     return f"hello, {job.data['name']}"

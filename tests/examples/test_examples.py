@@ -149,5 +149,5 @@ def test_the_spark_job_runs_as_a_program_and_again_without_doubling(app: Corral)
             check=False,
         )
         assert ended.returncode == 0, ended.stderr
-        assert ended.stdout.splitlines()[-1] == "334 rows are jobs now"
+        assert ended.stdout.splitlines()[-1] == "334 rows were added as jobs"
         assert letters(app) == 334
