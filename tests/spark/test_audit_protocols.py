@@ -100,7 +100,7 @@ def test_trimmed_events_make_it_unprovable(spark, bullmq: SparkHarness):
 def test_jobs_that_were_cleaned_away_are_unprovable_and_not_lost(spark, bullmq: SparkHarness):
     kept = bullmq.add(1, delay=3_600_000)
     swept = bullmq.add(3)
-    assert sorted(bullmq.run(lambda: bullmq.operator.clean(0, 0, "wait"))) == sorted(swept)
+    assert sorted(bullmq.run(lambda: bullmq.operator.clean_state(0, 0, "wait"))) == sorted(swept)
     found = audit_server(spark, bullmq.address())
     assert found.exit_code == AuditExit.UNPROVABLE
     assert sorted(str(one.job_id) for one in found.findings) == sorted(swept)

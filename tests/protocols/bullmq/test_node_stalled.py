@@ -22,7 +22,7 @@ app = Corral(sys.argv[1])
 
 @app.job("send", queue="mail")
 async def send(job):
-    await forever()
+    await asyncio.Event().wait()
 
 asyncio.run(app.run(concurrency=4, name="doomed", lock_ms=300, recover_ms=150))
 """
