@@ -33,7 +33,7 @@ from corral.core.retry import BackoffRule
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.children import KINDS
 from corral.worker import wall_clock
-from corral.worker.outcomes import trace_of
+from corral.worker.settling import trace_of
 
 
 def retry_policy(rule: BackoffRule | None) -> RetryPolicy:

@@ -3,18 +3,8 @@
 import re
 from typing import Any
 
-from corral.errors import (
-    RedisBusyError,
-    RedisClusterError,
-    RedisConnectionError,
-    RedisError,
-    RedisLoadingError,
-    RedisOutOfMemoryError,
-    RedisPersistenceError,
-    RedisReadOnlyError,
-    RedisResponseError,
-    RedisUnblockedError,
-)
+from corral import errors
+from corral.errors import RedisClusterError, RedisConnectionError, RedisError, RedisResponseError
 
 
 class ConnectError(RedisConnectionError):
@@ -40,14 +30,14 @@ class SlotMovedError(RedisClusterError):
 
 
 _BY_CODE: dict[str, type[RedisError]] = {
-    "LOADING": RedisLoadingError,
-    "READONLY": RedisReadOnlyError,
-    "MASTERDOWN": RedisReadOnlyError,
-    "OOM": RedisOutOfMemoryError,
-    "MISCONF": RedisPersistenceError,
-    "NOREPLICAS": RedisPersistenceError,
-    "UNBLOCKED": RedisUnblockedError,
-    "BUSY": RedisBusyError,
+    "LOADING": errors.RedisLoadingError,
+    "READONLY": errors.RedisReadOnlyError,
+    "MASTERDOWN": errors.RedisReadOnlyError,
+    "OOM": errors.RedisOutOfMemoryError,
+    "MISCONF": errors.RedisPersistenceError,
+    "NOREPLICAS": errors.RedisPersistenceError,
+    "UNBLOCKED": errors.RedisUnblockedError,
+    "BUSY": errors.RedisBusyError,
     "TRYAGAIN": RedisClusterError,
     "CLUSTERDOWN": RedisClusterError,
     "MOVED": SlotMovedError,

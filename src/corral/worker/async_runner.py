@@ -16,9 +16,9 @@ from time import perf_counter
 from types import coroutine
 from typing import Any
 
-from corral.worker.attempt import AsyncAttempt, Attempt
-from corral.worker.outcomes import completed
-from corral.worker.settling import Settler
+from corral.worker.attempt import Attempt, RunningAttempt
+from corral.worker.context import JobContext
+from corral.worker.settling import Settler, completed
 
 SLICE_S = 0.002
 """How long handlers may follow each other before the loop gets a turn, so that ended jobs are settled."""
@@ -27,6 +27,16 @@ BLOCKED_S = 0.010
 LONGEST_PAUSE_S = 0.1
 
 Step = Callable[..., Any]
+
+
+class AsyncAttempt(RunningAttempt, eq=False):
+    """Runs on the event loop."""
+
+    context: JobContext
+    task: "asyncio.Task[Any] | None" = None
+    """The task of a handler that has been suspended; None before."""
+    is_expired: bool = False
+    """Whether it was cancelled because its timeout is over."""
 
 
 class AsyncRunner:

@@ -1,17 +1,16 @@
 """Attempts: a claim on its way through the worker, one class for each state."""
 
-from asyncio import Task, TimerHandle
+from asyncio import TimerHandle
 from collections.abc import Callable
 from time import monotonic, perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from corral.core.job import Claim
 from corral.core.outcome import Settlement
-from corral.worker.context import BaseJobContext, BlockingJobContext, JobContext
+from corral.worker.context import BaseJobContext
 from corral.worker.handlers import Handler
-from corral.worker.processes.pool import ProcessJobContext
 
 
 class Moment(NamedTuple):
@@ -64,30 +63,6 @@ class RunningAttempt(Attempt, eq=False):
     def seconds(self) -> float:
         """Return how long it has been running."""
         return perf_counter() - self.started
-
-
-class AsyncAttempt(RunningAttempt, eq=False):
-    """Runs on the event loop."""
-
-    context: JobContext
-    task: "Task[Any] | None" = None
-    """The task of a handler that has been suspended; None before."""
-    is_expired: bool = False
-    """Whether it was cancelled because its timeout is over."""
-
-
-class ThreadAttempt(RunningAttempt, eq=False):
-    """Runs in a thread."""
-
-    context: BlockingJobContext
-    is_overdue: bool = False
-    """Whether it was settled although its thread still runs."""
-
-
-class ProcessAttempt(RunningAttempt, eq=False):
-    """Runs in a spawned process."""
-
-    context: ProcessJobContext
 
 
 class EndedAttempt(Struct, eq=False):

@@ -41,6 +41,12 @@ Listener = Callable[[WorkerEvent], None]
 """Called on the worker's event loop; it must be quick, and its errors are logged."""
 
 
+_REPORTS = {
+    WorkerEventKind.LOST: (LOST, "lost work: the outcome of an attempt was refused"),
+    WorkerEventKind.UNKNOWN: (UNKNOWN, "unknown: the outcome of an attempt may have been written or not"),
+}
+
+
 class Monitor:
     """The log, the metrics and the listener of a worker."""
 
@@ -59,27 +65,18 @@ class Monitor:
         except Exception:
             self.log.exception("a listener failed", about=event.kind.value)
 
-    def lost(self, claim: Claim, outcome: Outcome | None, error: BaseException) -> None:
-        """Report an attempt whose outcome was refused."""
-        self.metrics.add(LOST)
-        text = "lost work: the outcome of an attempt was refused"
-        self._report(text, WorkerEvent(WorkerEventKind.LOST, claim, outcome, error))
-
-    def unknown(self, claim: Claim, outcome: Outcome | None, error: BaseException) -> None:
-        """Report an attempt whose outcome may have been written or not."""
-        self.metrics.add(UNKNOWN)
-        text = "unknown: the outcome of an attempt may have been written or not"
-        self._report(text, WorkerEvent(WorkerEventKind.UNKNOWN, claim, outcome, error))
-
-    def _report(self, text: str, event: WorkerEvent) -> None:
-        assert event.claim is not None
-        job = event.claim.job
+    def report(
+        self, kind: WorkerEventKind, claim: Claim, outcome: Outcome | None, error: BaseException
+    ) -> None:
+        """Report an attempt whose outcome was refused (LOST), or written or not (UNKNOWN)."""
+        metric, text = _REPORTS[kind]
+        self.metrics.add(metric)
         self.log.error(
             text,
-            job=job.id,
-            name=job.name,
-            attempt=job.attempts_made + 1,
-            outcome=type(event.outcome).__name__.lower(),
-            why=str(event.error),
+            job=claim.job.id,
+            name=claim.job.name,
+            attempt=claim.job.attempts_made + 1,
+            outcome=type(outcome).__name__.lower(),
+            why=str(error),
         )
-        self.emit(event)
+        self.emit(WorkerEvent(kind, claim, outcome, error))

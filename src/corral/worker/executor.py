@@ -4,23 +4,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from corral.core.job import Claim
 from corral.core.ports import Reporter
-from corral.worker.async_runner import AsyncRunner
-from corral.worker.attempt import (
-    AsyncAttempt,
-    Attempt,
-    EndedAttempt,
-    Moment,
-    ProcessAttempt,
-    RefusedAttempt,
-    RunningAttempt,
-    ThreadAttempt,
-)
+from corral.worker.async_runner import AsyncAttempt, AsyncRunner
+from corral.worker.attempt import Attempt, EndedAttempt, Moment, RefusedAttempt, RunningAttempt
 from corral.worker.config import WorkerConfig
 from corral.worker.context import BlockingJobContext, JobContext
 from corral.worker.handlers import HandlerKind
 from corral.worker.processes.pool import ProcessJobContext
 from corral.worker.settling import Settler
-from corral.worker.thread_runner import ThreadRunner
+from corral.worker.thread_runner import ProcessAttempt, ThreadAttempt, ThreadRunner
 
 
 class Executor:

@@ -13,15 +13,29 @@ from typing import Any, TypeVar
 from corral.core.job import Claim
 from corral.core.outcome import Outcome
 from corral.core.ports import Reporter
-from corral.worker.attempt import ProcessAttempt, ThreadAttempt
-from corral.worker.outcomes import completed
+from corral.worker.attempt import RunningAttempt
+from corral.worker.context import BlockingJobContext
 from corral.worker.processes.errors import RemoteError
-from corral.worker.processes.pool import ProcessPool
-from corral.worker.settling import Settler
+from corral.worker.processes.pool import ProcessJobContext, ProcessPool
+from corral.worker.settling import Settler, completed
 
 T = TypeVar("T")
 Call = Callable[[], None]
 Result = Outcome | BaseException | RemoteError
+
+
+class ThreadAttempt(RunningAttempt, eq=False):
+    """Runs in a thread."""
+
+    context: BlockingJobContext
+    is_overdue: bool = False
+    """Whether it was settled although its thread still runs."""
+
+
+class ProcessAttempt(RunningAttempt, eq=False):
+    """Runs in a spawned process."""
+
+    context: ProcessJobContext
 
 
 class ThreadPool:

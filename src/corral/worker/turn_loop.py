@@ -17,7 +17,7 @@ from corral.worker.attempt import Attempt, EndedAttempt, Moment, moment
 from corral.worker.config import Connections, WorkerConfig
 from corral.worker.events import Monitor, WorkerEvent, WorkerEventKind
 from corral.worker.executor import Executor
-from corral.worker.outcomes import NO_RESULT, size_of
+from corral.worker.settling import NO_RESULT, size_of
 from corral.worker.verdicts import Verdicts
 from corral.worker.waiting import JobWait, RedisWait
 

@@ -2,27 +2,19 @@
 
 from collections.abc import Callable, Sequence
 
+from corral import errors
 from corral.core.outcome import Outcome, Released, Settlement, decide
 from corral.core.ports import Broker
-from corral.errors import (
-    FailedChildren,
-    JobMissing,
-    LockMissing,
-    LockStolen,
-    NoPendingChildren,
-    NotActive,
-    PendingChildren,
-    SettleError,
-)
+from corral.errors import LockMissing, NoPendingChildren, SettleError
 from corral.worker.attempt import Attempt, EndedAttempt, Moment, moment
 from corral.worker.config import WorkerConfig
-from corral.worker.events import Monitor
+from corral.worker.events import Monitor, WorkerEventKind
 
 LOCK_SHARE = 0.9
 """The share of a lock's life in which it surely holds, however the clocks drift."""
-STATE_ERRORS = (PendingChildren, FailedChildren, NoPendingChildren)
+STATE_ERRORS = (errors.PendingChildren, errors.FailedChildren, NoPendingChildren)
 """The job's children do not allow the settlement."""
-GONE_ERRORS = (JobMissing, LockMissing, LockStolen, NotActive)
+GONE_ERRORS = (errors.JobMissing, LockMissing, errors.LockStolen, errors.NotActive)
 """The settlement, or that of another attempt, was applied before."""
 
 
@@ -95,11 +87,12 @@ class Verdicts:
     def unknown(self, attempt: Attempt, outcome: Outcome | None, error: BaseException) -> None:
         """Give up an attempt whose outcome may have been written or not."""
         del self._held[attempt]
-        self._monitor.unknown(attempt.claim, outcome, error)
+        self._monitor.report(WorkerEventKind.UNKNOWN, attempt.claim, outcome, error)
 
     def _lost(self, ended: EndedAttempt, error: BaseException) -> None:
         del self._held[ended.attempt]
-        self._monitor.lost(ended.attempt.claim, ended.settlement.outcome, error)
+        claim, outcome = ended.settlement.claim, ended.settlement.outcome
+        self._monitor.report(WorkerEventKind.LOST, claim, outcome, error)
 
     def _replace(self, ended: EndedAttempt, verdict: SettleError) -> None:
         """Settle anew what the state of the job, not its lock, did not allow.

@@ -24,8 +24,8 @@ from corral.core.retry import classify
 from corral.errors import Unrecoverable
 from corral.worker.context import BaseJobContext, BlockingJobContext, JobContext
 from corral.worker.handlers import is_async
-from corral.worker.outcomes import completed, trace_of
 from corral.worker.processes.errors import RemoteError, describe, rebuild
+from corral.worker.settling import completed, trace_of
 
 _PR_SET_PDEATHSIG = 1
 
