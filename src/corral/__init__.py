@@ -2,8 +2,10 @@
 
 from corral.app import Corral
 from corral.core.event import EventKind, JobEvent
+from corral.core.filter import JobFilter
 from corral.core.job import Backoff, Job, JobOptions, JobState, Keep
 from corral.core.options import Capability
+from corral.core.schedule import ScheduleRule
 from corral.errors import (
     CorralError,
     InvalidName,
@@ -41,6 +43,7 @@ __all__ = [
     "JobCancelled",
     "JobContext",
     "JobEvent",
+    "JobFilter",
     "JobOptions",
     "JobState",
     "JobTimeout",
@@ -52,6 +55,7 @@ __all__ = [
     "RedisError",
     "Refused",
     "Release",
+    "ScheduleRule",
     "ScheduledJob",
     "SettleError",
     "Transient",

@@ -1,4 +1,4 @@
-"""Corral: the object people hold."""
+"""Corral, the application object: its server, queues, handlers and schedules."""
 
 import asyncio
 import multiprocessing
@@ -44,10 +44,10 @@ from corral.worker import (
 )
 
 GRACE_S = 30.0
-"""How long a worker that is asked to stop lets running jobs go on."""
+"""How long active jobs may go on after the first signal."""
 
 IDENTITY = ("server_id", "stack", "capabilities", "region")
-"""What a worker may say of itself where jobs are routed."""
+"""The attributes of a worker where jobs are routed."""
 
 _WORKER_NAME = re.compile(r"[!-~]{1,255}")
 
@@ -109,12 +109,12 @@ class Corral:
         process: bool = False,
         **options: Any,
     ) -> Callable[[Callable[[Any], Any]], JobType]:
-        """A decorator: the function runs the jobs called `name`, which are added with these options.
+        """Return a decorator: the function runs the jobs called `name`, which are added with these options.
 
         `async def` runs on the event loop, `def` in a thread, and with `process=True` in a spawned process.
         """
         target = self.queue(queue, protocol)
-        # a wrong option is found where it is written
+        # refused here, where the option is written
         target.protocol.check(target.options(options), self.clock())
 
         def register(fn: Callable[[Any], Any]) -> JobType:
@@ -122,9 +122,9 @@ class Corral:
                 (target.protocol.spec.name, target.name), HandlerRegistry()
             )
             registry.add(name, fn, timeout=timeout, process=process)
-            made = JobType(target, name, fn, options)
-            self._types.append(made)
-            return made
+            job_type = JobType(target, name, fn, options)
+            self._types.append(job_type)
+            return job_type
 
         return register
 
@@ -164,7 +164,7 @@ class Corral:
         return scheduled
 
     def queue(self, name: str | None = None, protocol: str | None = None) -> Queue:
-        """A queue by its name; without one, the protocol's usual queue."""
+        """Return a queue by its name; without one, the protocol's default queue."""
         chosen = self._default_protocol if protocol is None else protocol_named(protocol)
         name = chosen.spec.default_queue if name is None else name
         # a name may be anything until it was checked
@@ -174,15 +174,15 @@ class Corral:
         return queue
 
     async def queues(self, protocol: str | None = None) -> list[Queue]:
-        """The queues there are in a protocol."""
+        """Return the queues of a protocol."""
         chosen = self._default_protocol if protocol is None else protocol_named(protocol)
         if is_cluster(self._url) and not (chosen.spec.tags_queues or has_tag(self.namespace(chosen))):
-            return []  # none could be made there
+            return []  # none can exist there
         names = await chosen.queues(self.store(), self.namespace(chosen))
         return [Queue(self, chosen, name, is_read=True) for name in names]
 
     async def gauges(self) -> list[Gauge]:
-        """Metrics that the protocols with a handler here define about themselves."""
+        """Return the metrics that the protocols with a handler here define about themselves."""
         gauges: list[Gauge] = []
         for name in sorted({protocol for protocol, _ in self._registries}):
             gauges += await self.queue(protocol=name).ports.inspector.gauges()
@@ -201,30 +201,31 @@ class Corral:
         reconnect: Reconnect | None = None,
         **profile: Any,
     ) -> list[Worker]:
-        """A worker for each queue that has a handler; `queues` and `protocol` choose the ones to serve."""
+        """Return a worker for each queue that has a handler; `queues` and `protocol` select queues."""
         served = None if protocol is None else protocol_named(protocol).spec.name
         known = sorted({queue for where, queue in self._registries if served in (None, where)})
         if is_cluster(self._url):
             queues = [queue if queue in known else f"{{{queue}}}" for queue in queues or ()]
-        strange = [queue for queue in queues or () if queue not in known]
-        if strange or not known:
-            which = f"queue {strange[0]!r}" if strange else "any queue"
+        unknown = [queue for queue in queues or () if queue not in known]
+        if unknown or not known:
+            which = f"queue {unknown[0]!r}" if unknown else "any queue"
             if served is not None:
                 which += f" of protocol {served!r}"
             raise InvalidOptions(f"no handler for {which}; there are some for: {', '.join(known) or 'none'}")
-        wanted = {
+        selected = {
             (where, queue): registry
             for (where, queue), registry in self._registries.items()
             if served in (None, where) and (not queues or queue in queues)
         }
         reconnect = reconnect or Reconnect()
-        if told := {part: profile.pop(part) for part in IDENTITY if part in profile}:
-            profile["extra"] = {**profile.get("extra", {}), **told}
-            if not any(Capability.ROUTING in protocol_named(where).spec.capabilities for where, _ in wanted):
+        if identity := {part: profile.pop(part) for part in IDENTITY if part in profile}:
+            profile["extra"] = {**profile.get("extra", {}), **identity}
+            able = names_with(Capability.ROUTING)
+            if not any(where in able for where, _ in selected):
                 raise InvalidOptions(
-                    f"{next(iter(told))} is for protocols that route jobs, and no handler is in one; "
+                    f"{next(iter(identity))} is for protocols that route jobs, and no handler is in one; "
                     f"leave it out, or give a handler such a protocol: "
-                    f"@app.job(…, protocol={names_with(Capability.ROUTING)[0]!r})"
+                    f"@app.job(…, protocol={able[0]!r})"
                 )
         who = Profile(name=default_name() if name is None else _check_worker_name(name), **profile)
         return [
@@ -237,7 +238,7 @@ class Corral:
                 concurrency=concurrency,
                 listener=listener,
             )
-            for (where, queue), registry in wanted.items()
+            for (where, queue), registry in selected.items()
         ]
 
     async def run(
@@ -255,7 +256,7 @@ class Corral:
             await together({worker: asyncio.create_task(signals.serve(worker)) for worker in workers})
 
     async def start_schedules(self) -> dict[str, str]:
-        """Write every declared schedule down, as `run` does; id -> "added", "changed" or "kept"."""
+        """Write every declared schedule, as `run` does; return id -> "added", "changed" or "kept"."""
         if not self._schedules:
             return {}
         store = Store(self.url)
@@ -313,7 +314,7 @@ class Corral:
 
     @property
     def url(self) -> str:
-        """The server's address; the first look starts the private server where none is given."""
+        """The server's address; the first use starts the private server where there is no other."""
         if self._url is not None:
             return self._url
         if self._embedded is None:
@@ -321,26 +322,26 @@ class Corral:
         return self._embedded.url
 
     def namespace(self, protocol: Protocol) -> str:
-        """What the keys of a protocol begin with."""
+        """Return what the keys of a protocol begin with."""
         return self._namespaces.get(protocol.spec.name, protocol.spec.default_namespace)
 
     def queue_name(self, protocol: Protocol, name: str) -> str:
-        """What a queue is called on the wire: in a cluster `mail` is `{mail}`, whose keys share a slot."""
+        """Return a queue's name on the wire: in a cluster `mail` is `{mail}`, whose keys share a slot."""
         return in_one_slot(protocol, self.namespace(protocol), name) if is_cluster(self._url) else name
 
     def store(self) -> Store:
-        """The connections of the running event loop."""
+        """Return the connections of the running event loop."""
         return self._store.current()
 
     def binding(self, queue: Queue) -> Binding:
-        """Where a queue's ports are, whichever event loop calls them."""
+        """Return the binding of a queue, for whichever event loop uses it."""
         return Binding(self._store, queue.name, self.namespace(queue.protocol), self.clock)
 
     def _bind(self, queue: Queue, store: Store) -> Ports:
         return queue.protocol.bind(replace(self.binding(queue), store=store))
 
     async def close(self) -> None:
-        """Close this event loop's connections, and let go of the private server."""
+        """Close this event loop's connections, and release the private server."""
         await self._store.close()
         if self._embedded is not None:
             self._embedded.close()
@@ -356,7 +357,7 @@ class Corral:
 
 
 def _check_not_imported() -> None:
-    """A process spawned for a handler imports the program first, and must not become a worker itself."""
+    """Refuse to run in a process spawned for a handler, which imports the program first."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise InvalidOptions(
             "this program is being imported by a process that should run one handler of it; "
@@ -365,7 +366,7 @@ def _check_not_imported() -> None:
 
 
 def _check_worker_name(name: str) -> str:
-    """The name itself, if a connection may carry it."""
+    """Return the name, if a connection may have it."""
     if not isinstance(name, str) or not _WORKER_NAME.fullmatch(name):
         raise InvalidName(
             f"worker name {name!a} does not fit; use 1 to 255 visible ASCII characters without spaces"

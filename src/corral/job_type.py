@@ -1,4 +1,4 @@
-"""JobType: a handler, and what adds jobs for it."""
+"""JobType: a handler and the options of its jobs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import update_wrapper
@@ -28,14 +28,14 @@ class JobType:
         )
 
     async def add(self, data: Any = None, *, id: str | None = None, **options: Any) -> Job:
-        """The job as it was added; options given here win over the decorator's.
+        """Add a job; return it with its id. These options override the decorator's.
 
         >>> await send_email.add({"to": "…"}, delay=1000, priority=5)   # doctest: +SKIP
         """
         return await self.queue.add(self.name, data, id=id, **{**self.options, **options})
 
     async def add_many(self, data: Iterable[Any], **options: Any) -> list[str]:
-        """Ids of one job for each item of `data`, in order; refused as `Queue.add_many` refuses."""
+        """Add a job for each item of `data`; return their ids, in order, as `Queue.add_many` does."""
         jobs: Iterable[NewJob] = ((self.name, item) for item in data)
         if isinstance(data, Sized):
             jobs = list(jobs)
@@ -45,15 +45,15 @@ class JobType:
 def job_type_of(
     known: Sequence[JobType], name: str, queue: str | None, protocol: str | None
 ) -> JobType | None:
-    """The one of that name, in the queue and protocol that were given, if any; None: there is none."""
-    found = [
-        one
-        for one in known
-        if one.name == name
-        and queue in (None, one.queue.name)
-        and protocol in (None, one.queue.protocol.spec.name)
+    """Return the job type of that name, in that queue and protocol where given; None where there is none."""
+    matching = [
+        job_type
+        for job_type in known
+        if job_type.name == name
+        and queue in (None, job_type.queue.name)
+        and protocol in (None, job_type.queue.protocol.spec.name)
     ]
-    if len(found) > 1:
-        places = ", ".join(repr(one.queue) for one in found)
-        raise InvalidOptions(f"there are handlers of {name!r} in {places}; say which: queue=…, protocol=…")
-    return found[0] if found else None
+    if len(matching) > 1:
+        queues = ", ".join(repr(job_type.queue) for job_type in matching)
+        raise InvalidOptions(f"there are handlers of {name!r} in {queues}; say which: queue=…, protocol=…")
+    return matching[0] if matching else None

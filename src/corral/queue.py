@@ -1,4 +1,4 @@
-"""Queue: what producers and operators hold."""
+"""Queue: adding jobs, reading them, and operating on them."""
 
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -27,11 +27,11 @@ NewJob = tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]
 """(name, data), or (name, data, options)."""
 
 CHECKED_TOGETHER = 10_000
-"""So many jobs of a generator are checked before the first of them is written; of a list, all."""
+"""How many jobs of a generator are checked before the first of them is written; of a list, all."""
 
 
 class _Draft(Job, frozen=True, gc=False):
-    """A job of a list on its way in: nobody else gets hold of it, so the collector need not look at it."""
+    """A job of a list that is being added; nothing else refers to it, so it is not tracked for collection."""
 
 
 class Queue:
@@ -44,36 +44,36 @@ class Queue:
     def __init__(self, app: "Corral", protocol: Protocol, name: str, *, is_read: bool = False) -> None:
         self._app = app
         self.protocol = protocol
-        # a name found on the wire is taken as it is; one that is given must keep to the grammar
+        # a name read from the wire is used as it is; a user's must keep to the grammar
         self.name = app.queue_name(protocol, name if is_read else naming.check_queue(name))
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, protocol={self.protocol.spec.name!r})"
 
-    async def add(self, name: str, data: Any = None, *, id: str | None = None, **given: Any) -> Job:
-        """The job as it was added, with its id.
+    async def add(self, name: str, data: Any = None, *, id: str | None = None, **values: Any) -> Job:
+        """Add a job; return it with its id.
 
         >>> job = await app.queue("mail").add("send-email", {"to": "…"}, delay=1000)   # doctest: +SKIP
         """
-        job = self._job(name, data, self.options(given), id)
+        job = self._job(name, data, self.options(values), id)
         [job_id] = await self._submit([job])
         return replace(job, id=job_id)
 
-    async def add_many(self, jobs: Iterable[NewJob], **given: Any) -> list[str]:
-        """Ids of the jobs, in order; options given here hold for all of them.
+    async def add_many(self, jobs: Iterable[NewJob], **values: Any) -> list[str]:
+        """Add jobs; return their ids, in order. The options are for all of them.
 
         Where one job is refused, none of a list is written; of what comes from a generator, the jobs
         before the last 10,000 that were taken from it are.
 
         >>> await app.queue("mail").add_many([("send-email", {"to": to}) for to in people])   # doctest: +SKIP
         """
-        shared = self.options(given)
+        shared = self.options(values)
         ids: list[str] = []
         together = len(jobs) if isinstance(jobs, Sized) else CHECKED_TOGETHER
         for batch in _batches(iter(jobs), together):
             try:
-                made = encode_all(batch, self._maker(given, shared))
-                ids += await self._submit(made)
+                new = encode_all(batch, self._maker(values, shared))
+                ids += await self._submit(new)
             except Refused as error:
                 if error.position is None:
                     raise
@@ -84,13 +84,13 @@ class Queue:
         # submitted together, so a refusal is raised and every answer is a job
         return [added.id for added in await self.ports.broker.submit(jobs) if isinstance(added, Added)]
 
-    def options(self, given: Mapping[str, Any]) -> JobOptions:
-        """Options checked against this protocol's contract; refused where they break a rule of it."""
+    def options(self, values: Mapping[str, Any]) -> JobOptions:
+        """Return checked options; refused where they break a rule of this protocol."""
         spec = self.protocol.spec
-        return options.build(spec.name, spec.capabilities, spec.options, given, spec.priority)
+        return options.build(spec.name, spec.capabilities, spec.options, values, spec.priority)
 
-    def _maker(self, given: Mapping[str, Any], shared: JobOptions) -> Callable[[NewJob], Job]:
-        """What makes a job of each item of a list: what they have in common is checked once."""
+    def _maker(self, values: Mapping[str, Any], shared: JobOptions) -> Callable[[NewJob], Job]:
+        """Return a function that makes a job of each item of a list; what they share is checked once."""
         queue, created_at = self.name, self._app.clock()
         known = ""
 
@@ -108,16 +108,16 @@ class Queue:
                     options=shared,
                     created_at=created_at,
                 )
-            return self._new_job(job, given, shared)
+            return self._new_job(job, values, shared)
 
         return make
 
-    def _new_job(self, job: NewJob, given: Mapping[str, Any], shared: JobOptions) -> Job:
+    def _new_job(self, job: NewJob, values: Mapping[str, Any], shared: JobOptions) -> Job:
         match job:
             case (name, data):
                 return self._job(name, data, shared, None)
             case (name, data, Mapping() as own):
-                wanted = {**given, **own}
+                wanted = {**values, **own}
                 job_id = wanted.pop("id", None)
                 return self._job(name, data, self.options(wanted), job_id)
         raise InvalidPayload(f"{reprlib.repr(job)} is no job; give (name, data) or (name, data, options)")

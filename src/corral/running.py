@@ -1,4 +1,4 @@
-"""Workers side by side until a signal comes: the first ends them gently, the second at once."""
+"""Run workers together until a signal: the first stops them gracefully, the second at once."""
 
 import asyncio
 import signal
@@ -10,7 +10,7 @@ from corral.worker import Worker
 
 
 class Signals:
-    """While inside, the first signal stops the workers gently and the second at once."""
+    """While entered, the first signal stops the workers gracefully and the second at once."""
 
     NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
@@ -36,7 +36,7 @@ class Signals:
                 loop.remove_signal_handler(number)
 
     async def serve(self, worker: Worker) -> None:
-        """Start the worker and let it work; a signal that comes before it has started is kept for it."""
+        """Start the worker and run it; a signal that comes before it has started is kept for it."""
         task = asyncio.current_task()
         assert task is not None
         self._starting[worker] = task
@@ -65,7 +65,7 @@ class Signals:
 
 
 async def together(runs: Mapping[Worker, asyncio.Task[None]]) -> None:
-    """Wait for all workers; where one fails the others are stopped, and its error is raised."""
+    """Wait for all workers; where one fails, stop the others and raise its error."""
     tasks = list(runs.values())
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)

@@ -278,7 +278,7 @@ async def test_an_idempotency_key_cannot_be_taken_over_by_another_request(
 ) -> None:
     queue = app.queue(protocol="streams")
     first = await queue.add("tool", {"n": 1}, idempotency_key="order-7")
-    with unchanged(furnished), pytest.raises(IdempotencyConflict, match=f"stands for job {first.id}"):
+    with unchanged(furnished), pytest.raises(IdempotencyConflict, match=f"belongs to job {first.id}"):
         await queue.add("tool", {"n": 2}, idempotency_key="order-7")
     with unchanged(furnished):
         assert (await queue.add("tool", {"n": 1}, idempotency_key="order-7")).id == first.id

@@ -8,7 +8,7 @@ from corral import JobState
 from corral.core.job import Job
 from corral.core.options import Capability
 from corral.core.schedule import ScheduleRule
-from corral.protocols.bullmq.schedulers import BullmqSchedulers
+from corral.protocols.bullmq.schedulers.job_schedulers import JobSchedulers
 from tests.cli.conftest import AppQueue, Shell
 
 YEARLY = "0 0 1 1 *"
@@ -23,7 +23,7 @@ def scheduled(request: pytest.FixtureRequest, app_queues: Callable[[str], AppQue
         rule = {"pattern": YEARLY, "tz": "UTC"}
         options = {"attempts": 7}
         app_queue.app.sync(
-            BullmqSchedulers(binding).upsert("report", rule, name="send", data={"n": 1}, options=options)
+            JobSchedulers(binding).upsert("report", rule, name="send", data={"n": 1}, options=options)
         )
     else:
         job = Job(
@@ -65,7 +65,7 @@ def test_a_schedule_is_run_now_and_stays_as_it_is(scheduled: AppQueue, shell: Sh
 def test_a_schedule_is_paused_and_resumed_or_the_reason_is_given(scheduled: AppQueue, shell: Shell) -> None:
     result = shell("cron", "pause", "mail", "report")
     if scheduled.protocol == "bullmq":
-        assert (result.code, "no word for a paused schedule" in result.err) == (2, True)
+        assert (result.code, "has no paused schedules" in result.err) == (2, True)
         return
     assert result.out == "schedule 'report' of queue 'mail' of protocol 'bridgemq' is paused\n"
     [found] = shell("cron", "ls", "--json").documents

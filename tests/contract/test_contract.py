@@ -9,7 +9,7 @@ from corral.core.event import EventKind
 from corral.core.job import Claim, JobState
 from corral.core.options import Capability
 from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry
-from corral.core.ports import Why
+from corral.core.ports import RestReason
 from corral.errors import SettleError
 from corral.protocols import names_with
 from tests.contract.conftest import within
@@ -64,14 +64,14 @@ async def test_submitting_nothing_does_nothing(harness: QueueHarness, server):
 async def test_an_empty_queue_says_it_is_drained(harness: QueueHarness):
     turn = await harness.broker().turn([], 5)
     assert turn.claims == []
-    assert turn.rest.why is Why.DRAINED
+    assert turn.rest.reason is RestReason.DRAINED
 
 
 async def test_a_turn_that_brings_all_that_was_wanted_says_so(harness: QueueHarness):
     broker = harness.broker()
     await broker.submit([harness.job(), harness.job()])
     turn = await broker.turn([], 1)
-    assert turn.rest.why is Why.SATISFIED
+    assert turn.rest.reason is RestReason.SATISFIED
 
 
 async def test_a_claim_says_whose_it_is(harness: QueueHarness):
@@ -594,7 +594,7 @@ async def test_a_paused_queue_hands_out_nothing_until_it_resumes(harness: QueueH
     await broker.submit([harness.job()])
     assert await harness.inspector.is_paused()
     turn = await broker.turn([], 5)
-    assert (turn.claims, turn.rest.why) == ([], Why.PAUSED)
+    assert (turn.claims, turn.rest.reason) == ([], RestReason.PAUSED)
     task = asyncio.create_task(broker.wait(turn.rest))
     await outlast(0.1)
     assert not task.done()

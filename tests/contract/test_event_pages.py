@@ -4,9 +4,8 @@ from typing import Any
 
 import orjson
 
-from corral.core.event import JobEvent
+from corral.core.event import EventColumns, JobEvent
 from corral.core.outcome import Completed, Dead, Retry
-from corral.core.pages import EventColumns
 from tests.support.harness import QueueHarness
 
 EVENT_KEYS = {"bullmq": "{0}:{1}:events", "streams": "{0}:jobs:events", "bridgemq": "{0}:events"}

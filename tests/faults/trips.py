@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from enum import Enum
 
-from corral.protocols.bridgemq.broker import SCRIPTS as BRIDGEMQ
-from corral.protocols.bridgemq.keys import Keys as BridgemqKeys
-from corral.protocols.bullmq.broker import SCRIPTS as BULLMQ
-from corral.protocols.bullmq.keys import FIXED
-from corral.protocols.streams.broker import SCRIPTS as STREAMS
+from corral.protocols.bridgemq.keys import BridgemqKeys
+from corral.protocols.bridgemq.scripts import SCRIPTS as BRIDGEMQ
+from corral.protocols.bullmq.keys import BullmqKeys
+from corral.protocols.bullmq.scripts import SCRIPTS as BULLMQ
+from corral.protocols.streams.scripts import SCRIPTS as STREAMS
 from tests.support.proxy import Command, Fate, Proxy, Rule, runs_script
 
 Matches = Callable[[Command], bool]
@@ -31,7 +31,11 @@ class Trip(Enum):
 
 
 _SCRIPTS = {"bullmq": BULLMQ, "streams": STREAMS, "bridgemq": BRIDGEMQ}
-_OWN_KEYS = {"bullmq": len(FIXED), "streams": 4, "bridgemq": len(BridgemqKeys("bridge", "").fixed) + 1}
+_OWN_KEYS = {
+    "bullmq": len(BullmqKeys("bull", "").fixed),
+    "streams": 4,
+    "bridgemq": len(BridgemqKeys("bridge", "").fixed) + 1,
+}
 """Keys of a turn that settles nothing; each settled job adds its own."""
 _WANT = {"bullmq": 3, "streams": 6, "bridgemq": 5}
 """Which argument of a turn says how many are wanted."""

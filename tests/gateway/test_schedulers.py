@@ -3,13 +3,13 @@
 import asyncio
 
 from corral import Corral
-from corral.protocols.bullmq.schedulers import BullmqSchedulers
+from corral.protocols.bullmq.schedulers.job_schedulers import JobSchedulers
 from tests.support.gateway import Gateway
 
 
 async def test_job_schedulers_are_listed_the_next_to_run_first(gateway: Gateway, url: str) -> None:
     async with Corral(url) as app:
-        schedulers = BullmqSchedulers(app.binding(app.queue("mail")))
+        schedulers = JobSchedulers(app.binding(app.queue("mail")))
         await schedulers.upsert("yearly", {"pattern": "0 0 1 1 *", "tz": "UTC"}, name="send", data={"n": 1})
         await schedulers.upsert("often", {"every": 60_000}, options={"attempts": 4})
         await app.queue("mail").add("send")

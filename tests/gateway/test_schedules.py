@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from corral import Corral, JobState
-from corral.protocols.bullmq.schedulers import BullmqSchedulers
+from corral.protocols.bullmq.schedulers.job_schedulers import JobSchedulers
 from tests.gateway.conftest import OpenGateway
 from tests.support.gateway import KEYS, KEYS_JSON, Gateway, bearer, keyspace, problem_of
 
@@ -63,7 +63,7 @@ async def test_job_schedulers_of_bullmq_are_run_now_and_cannot_be_paused(gateway
     path = "/v1/queues/bullmq/mail/schedules/often"
     async with Corral(url) as app:
         queue = app.queue("mail")
-        schedulers = BullmqSchedulers(app.binding(queue))
+        schedulers = JobSchedulers(app.binding(queue))
         await schedulers.upsert("often", {"every": 60_000}, name="send", data={"n": 1})
         fired = await post(gateway, f"{path}/run")
         assert fired.status_code == 202

@@ -3,9 +3,9 @@
 import orjson
 import pytest
 
-from corral.core.pages import EventColumns, columns_of
+from corral.core.event import EventColumns, columns_of
 from corral.protocols.bullmq import codec
-from corral.protocols.bullmq.columns import decode_columns
+from corral.protocols.bullmq.events import decode_columns
 
 ADDED = [b"event", b"added", b"jobId", b"7", b"name", b"send"]
 ENTRIES = {

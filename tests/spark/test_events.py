@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as sf
 
+from corral.core.event import EventPage
 from corral.core.outcome import Dead
-from corral.core.pages import EventPage
 from corral.spark.client import QueueClient
 from corral.spark.events import FIRST_PAGE, MAX_ENTRIES, PAGE_BYTES, pages, read_range
 from corral.spark.offsets import Position, offset_range

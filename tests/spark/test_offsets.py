@@ -2,8 +2,7 @@
 
 import pytest
 
-from corral.core.event import Extent
-from corral.core.pages import Marks
+from corral.core.event import Extent, Marks
 from corral.errors import InvalidOptions
 from corral.spark import offsets
 from corral.spark.offsets import BEGINNING, GapCause, GapDetector, OffsetRange, Position

@@ -1,17 +1,24 @@
 """A producer, a worker and a scheduler written from the BridgeMQ document, without Corral.
 
-They use plain commands and the four scripts, loaded once from the shipped files and called by EVALSHA.
+They use plain commands and the four scripts, loaded once from the exported files and called by EVALSHA.
 """
 
+import atexit
 import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 import redis
 
-LUA = Path(__file__).resolve().parents[2] / "src/corral/protocols/bridgemq/shipped"
+from corral.cli.scripts import write_scripts
+
+LUA = Path(mkdtemp(prefix="corral-lua-"))
+atexit.register(rmtree, LUA, ignore_errors=True)
+write_scripts(LUA)
 DAY_S = 86_400
 
 
@@ -40,7 +47,7 @@ class ForeignClient:
     def script(self, name: str, keys: list[str], args: list[Any]) -> Any:
         """SCRIPT LOAD once, then EVALSHA."""
         if name not in self._shas:
-            sha = self.client.script_load((LUA / f"{name}.lua").read_text())
+            sha = self.client.script_load((LUA / "bridgemq" / f"{name}.lua").read_text())
             self._shas[name] = sha if isinstance(sha, str) else sha.decode()
         return self.client.evalsha(self._shas[name], len(keys), *keys, *args)
 

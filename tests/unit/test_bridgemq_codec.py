@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 from corral.core.job import Backoff, Claim, Job, JobOptions, JobState
 from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry, Settlement
 from corral.errors import InvalidName, InvalidOptions
-from corral.protocols.bridgemq.codec import Known, Receipt, decode_event, decode_job, encode_job, encode_step
-from corral.protocols.bridgemq.endings import encode_settlement
-from corral.protocols.bridgemq.keys import Keys, check_server_id, instance_id
-from corral.protocols.bridgemq.scheduling import describe, encode_firing, read_schedule
+from corral.protocols.bridgemq.codec import (
+    ClaimReceipt,
+    JobRecord,
+    decode_job,
+    encode_job,
+    encode_settlement,
+    encode_step,
+)
+from corral.protocols.bridgemq.events import decode_event
+from corral.protocols.bridgemq.keys import BridgemqKeys, check_server_id, instance_id
+from corral.protocols.bridgemq.schedules.firing import describe, encode_firing, read_schedule
 
 NOW = 1_732_376_323_000
 
@@ -24,7 +31,7 @@ def job(data: Any = None, **options: Any) -> Job:
 
 def claimed(**fields: Any) -> Claim:
     given = {"id": "j1", "name": "work", "data": {}, "queue": "mail", "started_at": NOW - 50, **fields}
-    return Claim(Job(**given), Receipt("j1", "w1", 7))
+    return Claim(Job(**given), ClaimReceipt("j1", "w1", 7))
 
 
 json_values = st.recursive(
@@ -38,7 +45,7 @@ json_values = st.recursive(
 @given(json_values, st.integers(0, 20), st.integers(1, 9), st.sampled_from([None, Backoff("fixed", 5, 0.5)]))
 def test_a_job_comes_back_as_it_went(data: Any, priority: int, attempts: int, backoff: Backoff | None):
     row = encode_job(job(data, priority=priority, attempts=attempts, backoff=backoff), NOW)
-    back = decode_job("j1", Known(raw=row.raw, status="waiting"))
+    back = decode_job("j1", JobRecord(raw=row.raw, status="waiting"))
     assert (back.name, back.queue, back.data, back.created_at) == ("work", "mail", data, NOW)
     assert (back.options.priority, back.options.attempts, back.options.backoff) == (
         priority,
@@ -60,12 +67,12 @@ def test_what_the_protocol_alone_knows_comes_back_in_our_words():
     }
     row = encode_job(job(extra=extra), NOW)
     assert (row.status, row.score) == ("cron", 1_732_376_400_000)
-    assert decode_job("j1", Known(raw=row.raw)).options.extra == extra
+    assert decode_job("j1", JobRecord(raw=row.raw)).options.extra == extra
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[1]", b"7", b'"x"', b"\xff"])
 def test_data_that_is_no_object_dooms_the_job_and_is_kept_to_be_seen(raw: bytes):
-    read = decode_job("j1", Known(raw=raw, status="active"))
+    read = decode_job("j1", JobRecord(raw=raw, status="active"))
     assert read.doomed == "its job data is no JSON object"
     assert read.data is not None
 
@@ -85,12 +92,12 @@ def test_data_that_is_no_object_dooms_the_job_and_is_kept_to_be_seen(raw: bytes)
 )
 def test_a_strangers_backoff_is_worked_out(wire: Any, attempts: int, expected: Backoff | None):
     raw = json.dumps({"type": "work", "attempt": attempts, "backoff": wire}).encode()
-    assert decode_job("j1", Known(raw=raw)).options.backoff == expected
+    assert decode_job("j1", JobRecord(raw=raw)).options.backoff == expected
 
 
 def test_odd_numbers_and_words_read_as_if_they_were_missing():
     wire = {"type": 7, "queue": None, "priority": "high", "attempt": [], "maxAttempts": "x", "createdAt": {}}
-    read = decode_job("j1", Known(raw=json.dumps(wire).encode(), attempts=b"x"))
+    read = decode_job("j1", JobRecord(raw=json.dumps(wire).encode(), attempts=b"x"))
     assert (read.name, read.queue, read.attempts_made, read.created_at) == ("", "default", 0, 0)
     assert (read.options.priority, read.options.attempts) == (0, 3)
 
@@ -188,7 +195,7 @@ def test_a_strangers_schedule_is_read_with_what_it_leaves_out():
 
 
 def test_every_key_begins_with_the_namespace_and_no_two_are_the_same():
-    keys = Keys("{shop}", "mail")
+    keys = BridgemqKeys("{shop}", "mail")
     of_a_job = [
         name("j1") for name in (keys.data, keys.status, keys.result, keys.lock, keys.progress, keys.attempts,
                                 keys.fence, keys.failure, keys.summary, keys.log)

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from corral.core.naming import RESERVED_IDS, check_id, check_job_name, check_queue, check_step
 from corral.errors import InvalidName
-from corral.protocols.bullmq.keys import FIXED
+from corral.protocols.bullmq.keys import BullmqKeys
 
 CHECKS = [check_queue, check_id, check_job_name, check_step]
 
@@ -115,7 +115,8 @@ def test_every_key_of_the_contract_is_reserved(key: str) -> None:
 
 
 def test_every_key_a_queue_is_given_by_our_own_protocol_is_reserved() -> None:
-    assert set(FIXED) <= RESERVED_IDS
+    keys = BullmqKeys("bull", "mail")
+    assert {key.removeprefix(keys.prefix) for key in keys.fixed} <= RESERVED_IDS
 
 
 @pytest.mark.parametrize("job_id", ["0", "1", "-1", "+5", "007", "9" * 30])

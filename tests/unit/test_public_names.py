@@ -4,8 +4,9 @@ import corral
 
 NAMES = """
 Backoff Capability Corral CorralError EventKind InvalidName InvalidOptions InvalidPayload Job JobCancelled
-JobContext JobEvent JobOptions JobState JobTimeout JobType Keep Postpone Queue RedisConnectionError RedisError
-Refused Release ScheduledJob SettleError Transient Unrecoverable Unsupported Worker
+JobContext JobEvent JobFilter JobOptions JobState JobTimeout JobType Keep Postpone Queue RedisConnectionError
+RedisError
+Refused Release ScheduleRule ScheduledJob SettleError Transient Unrecoverable Unsupported Worker
 """
 
 

@@ -5,20 +5,14 @@ import pytest
 from corral.core.event import EventKind
 from corral.core.ports import Profile
 from corral.errors import InvalidName
-from corral.protocols.streams.codec import (
-    CAPABILITIES,
-    KINDS_BY_TYPE,
-    STATES,
-    TASKS,
-    Settings,
-    decode_event,
-    fingerprint,
-)
-from corral.protocols.streams.keys import Keys
+from corral.protocols.streams.codec import STATES, TASKS, fingerprint
+from corral.protocols.streams.events import KINDS_BY_TYPE, decode_events
+from corral.protocols.streams.keys import StreamsKeys
+from corral.protocols.streams.options import CAPABILITIES, StreamsSettings
 
 
 def test_without_a_namespace_the_keys_are_the_contracts() -> None:
-    keys = Keys("", "jobs")
+    keys = StreamsKeys("", "jobs")
     assert keys.stream == "jobs:stream"
     assert keys.job("1") == "job:1"
     assert keys.job_events("1") == "job:1:events"
@@ -26,7 +20,7 @@ def test_without_a_namespace_the_keys_are_the_contracts() -> None:
 
 
 def test_the_added_keys_collide_with_none_of_the_contracts() -> None:
-    keys = Keys("", "jobs")
+    keys = StreamsKeys("", "jobs")
     added = {keys.events, keys.workers, keys.trip("b"), keys.fingerprint("k")}
     contract = {keys.stream, keys.job("k"), keys.job_events("k"), keys.idempotency("k")}
     assert not added & contract
@@ -36,7 +30,7 @@ def test_the_added_keys_collide_with_none_of_the_contracts() -> None:
 
 
 def test_a_hash_tag_puts_every_key_into_one_slot() -> None:
-    keys = Keys("{shop}", "jobs")
+    keys = StreamsKeys("{shop}", "jobs")
     names = [
         keys.stream,
         keys.events,
@@ -49,13 +43,13 @@ def test_a_hash_tag_puts_every_key_into_one_slot() -> None:
 
 
 def test_another_queue_is_not_there() -> None:
-    with pytest.raises(InvalidName, match="'mail' is not there"):
-        Keys("", "mail")
+    with pytest.raises(InvalidName, match="has one queue, 'jobs', and no 'mail'"):
+        StreamsKeys("", "mail")
 
 
 @pytest.mark.parametrize("name", ["my worker", "wörker", "a\nb", "a\x7f"])
 def test_a_connection_name_has_only_visible_characters(name) -> None:
-    shown = Keys("", "jobs").connection_name(name)
+    shown = StreamsKeys("", "jobs").connection_name(name)
     assert shown.startswith("corral:streams:")
     assert all("!" <= char <= "~" for char in shown)
 
@@ -63,7 +57,7 @@ def test_a_connection_name_has_only_visible_characters(name) -> None:
 def test_every_status_of_the_contract_has_a_state() -> None:
     assert list(STATES) == ["queued", "running", "done", "error", "canceled"]
     assert len(set(STATES.values())) == 5
-    assert set(STATES) <= set(KINDS_BY_TYPE)
+    assert set(STATES) <= {kind.decode() for kind in KINDS_BY_TYPE}
 
 
 def test_the_contract_has_six_tasks() -> None:
@@ -100,25 +94,27 @@ def test_a_fingerprint_knows_the_request_not_its_spelling() -> None:
     ],
 )
 def test_how_often_a_job_may_be_delivered(profile, most) -> None:
-    assert Settings.of(profile).max_deliveries == most
+    assert StreamsSettings.of(profile).max_deliveries == most
 
 
 def test_a_setting_of_another_protocol_is_left_alone() -> None:
-    assert Settings.of(Profile(name="w", extra={"region": "eu"})) == Settings()
+    assert StreamsSettings.of(Profile(name="w", extra={"region": "eu"})) == StreamsSettings()
 
 
 def test_an_event_of_nonsense_can_still_be_read() -> None:
-    event = decode_event(b"1700000000000-3", [b"type", b"\xff", b"ts", b"soon", b"own", b"x"])
+    [event] = decode_events([(b"1700000000000-3", [b"type", b"\xff", b"ts", b"soon", b"own", b"x"])])
     assert (event.id, event.at, event.job_id) == ("1700000000000-3", 1_700_000_000_000, None)
     assert event.data == {"step": "", "data": {}}
 
 
 def test_an_event_of_a_kind_we_do_not_know_passes_through() -> None:
-    event = decode_event(b"1-0", [b"type", b"thinking", b"ts", b"5", b"step", b"s", b"data", b"{"], "7")
+    entry = (b"1-0", [b"type", b"thinking", b"ts", b"5", b"step", b"s", b"data", b"{"])
+    [event] = decode_events([entry], "7")
     assert (event.kind, event.at, event.job_id) == ("thinking", 5, "7")
     assert event.data == {"step": "s", "data": {"_raw": "{"}}
 
 
 def test_a_terminal_event_is_one_of_three() -> None:
-    kinds = {decode_event(b"1-0", [b"type", word]).kind for word in (b"done", b"error", b"canceled")}
+    words = (b"done", b"error", b"canceled")
+    kinds = {event.kind for event in decode_events([(b"1-0", [b"type", word]) for word in words])}
     assert kinds == {EventKind.COMPLETED, EventKind.DEAD, EventKind.CANCELLED}

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from corral.core.job import JobState
 from corral.core.ports import Profile
 from corral.errors import JobCancelled
-from corral.protocols.bullmq.broker import SCRIPTS
+from corral.protocols.bullmq.scripts import SCRIPTS
 from corral.worker import WorkerEventKind
 from tests.support.polling import becomes_true, block, eventually, outlast, until
 from tests.support.proxy import Proxy, runs_script

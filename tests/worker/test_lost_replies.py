@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 from corral.core.job import JobState
 from corral.core.ports import Profile
 from corral.errors import RedisConnectionError, RedisReadOnlyError, RedisResponseError, Transient
-from corral.protocols.bullmq.broker import SCRIPTS
-from corral.protocols.bullmq.keys import FIXED
+from corral.protocols.bullmq.keys import BullmqKeys
+from corral.protocols.bullmq.scripts import SCRIPTS
 from corral.store.client import Reconnect
 from corral.worker import WorkerEventKind
 from tests.support.polling import becomes_true
@@ -29,11 +29,11 @@ async def harness(server, proxy):
 
 def settles(command):
     """A turn that carries settlements: it declares their locks beside the fixed keys."""
-    return TURN(command) and int(command[2]) > len(FIXED)
+    return TURN(command) and int(command[2]) > len(BullmqKeys("bull", "").fixed)
 
 
 def claims(command):
-    return TURN(command) and int(command[2]) == len(FIXED)
+    return TURN(command) and int(command[2]) == len(BullmqKeys("bull", "").fixed)
 
 
 CUTS = [Fate.CUT_BEFORE, Fate.CUT_INSIDE, Fate.SWALLOW, Fate.CUT_REPLY]

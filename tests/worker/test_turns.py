@@ -16,7 +16,7 @@ from corral.errors import (
     Release,
     Transient,
 )
-from corral.protocols.bullmq.broker import SCRIPTS
+from corral.protocols.bullmq.scripts import SCRIPTS
 from corral.worker import WorkerEventKind
 from tests.support.polling import becomes_true, block, outlast
 from tests.support.proxy import Fate, Proxy, runs, runs_script

@@ -31,7 +31,7 @@ from corral.core.outcome import (
 from corral.core.ports import Profile
 from corral.core.retry import BackoffRule
 from corral.protocols.bullmq.broker import BullmqBroker
-from corral.protocols.bullmq.children import KINDS
+from corral.protocols.bullmq.flows.children import KINDS
 from corral.worker import wall_clock
 from corral.worker.settling import trace_of
 
@@ -160,7 +160,7 @@ class Job(JobFields):
             async with asyncio.timeout(ttl / 1000 if ttl else None):
                 # every later event is received from here on, so one read finds what ended before
                 await queueEvents.waitUntilReady()
-                final = await self.queue.inspector.ended(self.key)
+                final = await self.queue.inspector.result(self.key)
                 if final is not None and final.state is not None:
                     finish(final.state, final.value)
                 elif final is None and not ended.done():
@@ -306,11 +306,11 @@ class Job(JobFields):
 
     async def getChildrenValues(self) -> dict[str, Any]:
         """Return the results of the completed children."""
-        return await self.queue.inspector.children_values(self.key)
+        return await self.queue.flows.children_values(self.key)
 
     async def getIgnoredChildrenFailures(self) -> dict[str, str]:
         """Return the reasons of the failed children that do not fail this job."""
-        return await self.queue.inspector.ignored_failures(self.key)
+        return await self.queue.flows.ignored_failures(self.key)
 
     getFailedChildrenValues = getIgnoredChildrenFailures  # the name of earlier versions
 
@@ -322,11 +322,11 @@ class Job(JobFields):
         """
         pages = {kind: page for kind in KINDS if (page := (opts or {}).get(kind)) not in (None, False)}
         if not pages:
-            return asdict(await self.queue.inspector.children(self.key))
+            return asdict(await self.queue.flows.children(self.key))
         dependencies: dict[str, Any] = {}
         for kind, page in pages.items():
             span = {"cursor": 0, "count": 20, **(page if isinstance(page, dict) else {})}
-            result = await self.queue.inspector.children_page(self.key, kind, **span)
+            result = await self.queue.flows.children_page(self.key, kind, **span)
             has_values = kind in ("processed", "ignored")
             dependencies[kind] = result.children if has_values else list(result.children)
             dependencies[f"next{kind.capitalize()}Cursor"] = result.cursor
@@ -335,21 +335,21 @@ class Job(JobFields):
     async def getDependenciesCount(self, opts: dict[str, Any] | None = None) -> dict[str, int]:
         """Return the number of children of each kind; `opts` names the kinds."""
         kinds = [kind for kind in KINDS if (opts or {}).get(kind)] or list(KINDS)
-        return await self.queue.inspector.children_counts(self.key, kinds)
+        return await self.queue.flows.children_counts(self.key, kinds)
 
     async def removeChildDependency(self) -> bool:
         """Detach the job from its parent; False if the parent did not wait for it."""
         if self.parentKey is None:
             return False
         with official_errors("removeChildDependency", job=self.key, parent=self.parentKey):
-            removed = await self.queue.operator.unbind(self.key, self.parentKey)
+            removed = await self.queue.flows.remove_parent(self.key, self.parentKey)
         if removed:
             self.parent = self.parentKey = None
         return removed
 
     async def removeUnprocessedChildren(self) -> None:
         """Delete the children that have not started."""
-        await self.queue.operator.remove_unprocessed_children(self.key)
+        await self.queue.flows.remove_unprocessed(self.key)
 
 
 def optsFromJSON(rawOpts: dict[str, Any]) -> dict[str, Any]:

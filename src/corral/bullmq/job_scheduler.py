@@ -13,8 +13,8 @@ from corral.bullmq.options import encode_data, long_options
 from corral.bullmq.queue_base import QueueBase
 from corral.bullmq.types import JobOptions, RepeatOptions
 from corral.protocols.bullmq.options import encode_options
-from corral.protocols.bullmq.repeats import milliseconds
-from corral.protocols.bullmq.schedulers import BullmqSchedulers, Scheduler
+from corral.protocols.bullmq.schedulers.job_schedulers import JobSchedulers, SchedulerRecord
+from corral.protocols.bullmq.schedulers.repeat import milliseconds
 from corral.worker import wall_clock
 
 _NAMES = {
@@ -32,8 +32,8 @@ class JobScheduler:
         self.queue = queue
 
     @cached_property
-    def _schedulers(self) -> BullmqSchedulers:
-        return BullmqSchedulers(self.queue.binding())
+    def _schedulers(self) -> JobSchedulers:
+        return JobSchedulers(self.queue.binding())
 
     async def upsertJobScheduler(
         self,
@@ -107,7 +107,7 @@ def check_repeat(repeat: Mapping[str, Any]) -> None:
         raise ValueError("End date must be greater than current timestamp")
 
 
-def to_json(scheduler: Scheduler) -> dict[str, Any]:
+def to_json(scheduler: SchedulerRecord) -> dict[str, Any]:
     """Return a scheduler as a `JobSchedulerJson`, without the fields it does not have."""
     if scheduler.name is None and ":" in scheduler.id:
         return _legacy_to_json(scheduler.id, scheduler.next)

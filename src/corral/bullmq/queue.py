@@ -17,8 +17,8 @@ from corral.bullmq.types import (
     RetryJobsOptions,
 )
 from corral.errors import QueueInUse, Refused
-from corral.protocols.bullmq.reads import STATES
-from corral.protocols.bullmq.submitting import Rows, encode_job, submit_rows
+from corral.protocols.bullmq.codec import JobRows, encode_job
+from corral.protocols.bullmq.inspector import WIRE_STATES
 
 
 class Queue(QueueBase):
@@ -59,8 +59,8 @@ class Queue(QueueBase):
     async def _submit(self, jobs: Sequence[Job]) -> None:
         """Submit the jobs and set their ids. All are checked before the first is written; a refusal for a
         missing parent is raised when all others are added."""
-        rows = Rows.of((encode_job(core_job)[0], data) for core_job, data in map(Job.encode, jobs))
-        answers = await submit_rows(self.store, self.queueKeys, rows)
+        rows = JobRows.of((encode_job(core_job)[0], data) for core_job, data in map(Job.encode, jobs))
+        answers = await self.broker().submit_rows(rows)
         refusals = []
         for job, answer in zip(jobs, answers, strict=True):
             if isinstance(answer, Refused):
@@ -155,7 +155,7 @@ class Queue(QueueBase):
         """Return each state once, all if none is named; `waiting` includes a paused queue's jobs."""
         states = [types] if isinstance(types, str) else list(types)
         if not states:
-            return list(STATES)
+            return list(WIRE_STATES)
         return list(dict.fromkeys([*states, "paused"] if "waiting" in states else states))
 
     async def getJobs(
@@ -286,7 +286,7 @@ class Queue(QueueBase):
 
     async def rateLimit(self, expire_time_ms: int) -> None:
         """Let no worker that has a limit begin a job for this time."""
-        await self.operator.hold(expire_time_ms)
+        await self.operator.block_claims(expire_time_ms)
 
     async def getRateLimitTtl(self, maxJobs: int | None = None) -> int:
         """Return the milliseconds until the rate limit allows a job."""
@@ -294,7 +294,7 @@ class Queue(QueueBase):
 
     async def removeRateLimitKey(self) -> int:
         """Reset what counts towards the rate limit; return 1, or 0 if nothing did."""
-        return int(await self.operator.lift_hold())
+        return int(await self.operator.reset_limiter())
 
     async def getDeduplicationJobId(self, id: str) -> str | None:
         """Return the id of the job that holds this deduplication id; None if none does."""

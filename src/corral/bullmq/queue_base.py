@@ -9,11 +9,12 @@ import redis.asyncio as redis
 from corral.bullmq.connection import RedisConnection
 from corral.bullmq.event_emitter import EventEmitter
 from corral.core.job import Claim
-from corral.core.ports import Profile, Rest, Why
+from corral.core.ports import Profile, Rest, RestReason
 from corral.protocols.base import Binding
 from corral.protocols.bullmq.broker import BullmqBroker
+from corral.protocols.bullmq.flows import BullmqFlows
 from corral.protocols.bullmq.inspector import BullmqInspector
-from corral.protocols.bullmq.keys import Keys
+from corral.protocols.bullmq.keys import BullmqKeys
 from corral.protocols.bullmq.operator import BullmqOperator
 from corral.store.client import Store
 from corral.store.scripts import Scripts
@@ -44,7 +45,7 @@ class QueueBase(EventEmitter):
         self.opts: dict[str, Any] = dict(opts or {})
         self.prefix: str = self.opts.get("prefix") or DEFAULT_PREFIX
         self.connection = connection or RedisConnection(self.opts.get("connection"))
-        self.queueKeys = Keys(self.prefix, name)
+        self.queueKeys = BullmqKeys(self.prefix, name)
         self.profile = Profile(name="")
         """The settings under which this object claims and settles."""
         self.closing = False
@@ -66,7 +67,7 @@ class QueueBase(EventEmitter):
 
     def toKey(self, type: str) -> str:
         """Return one of the queue's keys, or a job's."""
-        return self.queueKeys.part(type)
+        return self.queueKeys.prefix + type
 
     def clientName(self, suffix: str = "") -> str:
         """Return the name that connections for this queue have in `CLIENT LIST`."""
@@ -105,6 +106,10 @@ class QueueBase(EventEmitter):
     def operator(self) -> BullmqOperator:
         return BullmqOperator(self.binding())
 
+    @cached_property
+    def flows(self) -> BullmqFlows:
+        return BullmqFlows(self.binding())
+
     def broker(self) -> BullmqBroker:
         """Return a broker of the running event loop; it opens a connection only to wait."""
         return BullmqBroker(self.binding())
@@ -127,8 +132,8 @@ class QueueBase(EventEmitter):
         """Claim the next job under `token`."""
         claim, rest = await self.claim(self.broker(), token)
         until = rest.until or 0
-        limited = max(until - wall_clock(), 0) if rest.why is Why.LIMITED else 0
-        due = until if rest.why is Why.DRAINED else 0
+        limited = max(until - wall_clock(), 0) if rest.reason is RestReason.LIMITED else 0
+        due = until if rest.reason is RestReason.DRAINED else 0
         if claim is None:
             return [None, None, limited, due]
         return [await self.read(claim.job.id), claim.job.id, limited, due]

@@ -11,7 +11,7 @@ from corral.bullmq.options import core_options
 from corral.bullmq.processor import Processor, ProcessorRunner, connections
 from corral.bullmq.queue_base import QueueBase
 from corral.bullmq.types import WorkerOptions
-from corral.core.ports import Limit, Profile, Rest, Why
+from corral.core.ports import Limit, Profile, Rest, RestReason
 from corral.errors import RedisError
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.store.client import Reconnect
@@ -169,7 +169,7 @@ class Worker(QueueBase):
         self._rest = rest if claim is None else None
         self.drained = claim is None
         if claim is None:
-            if rest.why is Why.DRAINED:
+            if rest.reason is RestReason.DRAINED:
                 self.emit("drained")
             return None
         job = Job.from_claim(self, claim)
@@ -178,7 +178,7 @@ class Worker(QueueBase):
 
     async def rateLimit(self, expireTimeMs: int) -> None:
         """Let no worker that has a limit begin a job for this time; then raise `RateLimitError`."""
-        await self.operator.hold(expireTimeMs)
+        await self.operator.block_claims(expireTimeMs)
 
     # -- cancel, pause, close -------------------------------------------------------------------------------
 

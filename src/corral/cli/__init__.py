@@ -8,7 +8,22 @@ import typer
 from typer import Option
 
 from corral import __version__
-from corral.cli import bench, cron, demo, dlq, doctor, events, gateway, job, lake, queue, top, worker, workers
+from corral.cli import (
+    bench,
+    cron,
+    demo,
+    dlq,
+    doctor,
+    events,
+    gateway,
+    job,
+    lake,
+    queue,
+    scripts,
+    top,
+    worker,
+    workers,
+)
 from corral.cli.options import ServerOptions
 from corral.cli.output import Output
 from corral.cli.session import FAILED, INVALID, option_groups
@@ -38,6 +53,7 @@ for _name, _group in (
     ("cron", cron.group),
     ("events", events.group),
     ("lake", lake.group),
+    ("scripts", scripts.group),
 ):
     root.add_typer(_group, name=_name)
 

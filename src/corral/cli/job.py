@@ -19,7 +19,7 @@ from corral.cli.session import FAILED, Session, at_server
 from corral.cli.status import full_name
 from corral.core.event import EventKind, JobEvent
 from corral.core.job import Job, JobState
-from corral.protocols.base import CLOCKS_APART_MS
+from corral.protocols.events import CLOCKS_APART_MS
 from corral.queue import Queue
 
 COLOURS = {JobState.COMPLETED: "green", JobState.DEAD: "red", JobState.ACTIVE: "cyan"}

@@ -16,9 +16,8 @@ from corral.cli.output import Output, as_text, printable, time_text
 from corral.cli.rates import QueueRates, RateMeter
 from corral.cli.session import Session, at_server
 from corral.cli.status import QueueStatus, status_of
-from corral.core.event import EventKind
+from corral.core.event import EventColumns, EventKind
 from corral.core.job import JobState
-from corral.core.pages import EventColumns
 from corral.errors import RedisError, RedisResponseError
 from corral.queue import Queue
 

@@ -1,21 +1,21 @@
-"""Many jobs at once: one that is refused is named by its place among them, and many are read when needed."""
+"""Lists of jobs: encoding all, where a refusal has its position; and reading when first used."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar, overload
 
 from corral.errors import Refused
 
-Given = TypeVar("Given")
+Item = TypeVar("Item")
 Row = TypeVar("Row")
-Read = TypeVar("Read", covariant=True)
+ItemCo = TypeVar("ItemCo", covariant=True)
 
 
-def encode_all(jobs: Sequence[Given], encode: Callable[[Given], Row]) -> list[Row]:
-    """What `encode` makes of each job; where it refuses one, the error tells its `position`."""
+def encode_all(jobs: Sequence[Item], encode: Callable[[Item], Row]) -> list[Row]:
+    """Return what `encode` makes of each job; where it refuses one, the error has its `position`."""
     try:
         return [encode(job) for job in jobs]
     except Refused:
-        # which one it was is looked for only now: the usual batch should not pay for counting
+        # its position is found only now: the usual batch should not pay for counting
         for position, job in enumerate(jobs):
             try:
                 encode(job)
@@ -26,28 +26,28 @@ def encode_all(jobs: Sequence[Given], encode: Callable[[Given], Row]) -> list[Ro
 
 
 def refused_at(position: int, error: Refused) -> Refused:
-    """The same refusal, for whoever gave many jobs and must know which one is meant."""
-    told = type(error)(f"job {position} of this call: {error}")
-    told.position = position
+    """Return the same refusal with the position of its job in the message."""
+    located = type(error)(f"job {position} of this call: {error}")
+    located.position = position
     for note in getattr(error, "__notes__", ()):
-        told.add_note(note)
-    return told
+        located.add_note(note)
+    return located
 
 
-class Unread(Sequence[Read]):
-    """So many things, read when they are first looked at: reading can wait, sending cannot.
+class LazySequence(Sequence[ItemCo]):
+    """A sequence of known length whose items are read when first used.
 
-    >>> digits = Unread(2, lambda: [1, 2])
+    >>> digits = LazySequence(2, lambda: [1, 2])
     >>> len(digits), list(digits)
     (2, [1, 2])
     """
 
-    def __init__(self, count: int, read: Callable[[], Sequence[Read]]) -> None:
+    def __init__(self, count: int, read: Callable[[], Sequence[ItemCo]]) -> None:
         self._count = count
         self._read = read
-        self._items: Sequence[Read] | None = None
+        self._items: Sequence[ItemCo] | None = None
 
-    def _all(self) -> Sequence[Read]:
+    def _all(self) -> Sequence[ItemCo]:
         if self._items is None:
             self._items = self._read()
         return self._items
@@ -55,12 +55,12 @@ class Unread(Sequence[Read]):
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Read]:
+    def __iter__(self) -> Iterator[ItemCo]:
         return iter(self._all())
 
     @overload
-    def __getitem__(self, index: int) -> Read: ...
+    def __getitem__(self, index: int) -> ItemCo: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Read]: ...
-    def __getitem__(self, index: int | slice) -> Read | Sequence[Read]:
+    def __getitem__(self, index: slice) -> Sequence[ItemCo]: ...
+    def __getitem__(self, index: int | slice) -> ItemCo | Sequence[ItemCo]:
         return self._all()[index]

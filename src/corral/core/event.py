@@ -1,9 +1,13 @@
-"""JobEvent: an entry of an event log, in the words that all protocols share."""
+"""JobEvent, an entry of an event log in the words that all protocols share; and event logs in bulk."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
+import orjson
 from msgspec import Struct
+
+from corral.core import payload
 
 
 class EventKind(StrEnum):
@@ -50,3 +54,113 @@ class Extent(Struct, frozen=True, kw_only=True):
     length: int
     added: int | None
     """Entries ever added, where the server counts them; `added - length` were trimmed."""
+
+
+# -- in bulk ------------------------------------------------------------------------------------------------
+
+
+class EventColumns(Struct, frozen=True):
+    """Events as a list for each column, which costs much less than an object for each event.
+
+    Texts are UTF-8 as they came from the wire, or str; `data` is JSON.
+    """
+
+    ids: list[Any]
+    at: list[int]
+    kinds: list[Any]
+    job_ids: list[Any]
+    names: list[Any]
+    attempts: list[int | None]
+    previous: list[Any]
+    workers: list[Any]
+    data: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class EventPage(Struct, frozen=True):
+    """A page of a log, and the extent of the log at the same moment."""
+
+    columns: EventColumns
+    extent: Extent
+    size: int
+    """Bytes of the entries, about."""
+    seen: int
+    """Entries that were read: more than there are events where several queues share one log."""
+    last: str | None
+    """The id of the last of them; the next page begins after it."""
+
+
+class Marks(Struct, frozen=True):
+    """How many events a range of a log has, and the ids at regular steps."""
+
+    count: int
+    marks: Sequence[tuple[int, str]]
+    """(events up to and with this one, its id)"""
+    last: str | None
+    """The id of the last event counted."""
+    is_whole: bool
+    """Whether the range was counted to its end; else go on after `last`."""
+    extent: Extent
+
+
+def empty_columns() -> EventColumns:
+    """Return columns without events."""
+    return EventColumns([], [], [], [], [], [], [], [], [])
+
+
+def columns_of(events: Sequence[JobEvent]) -> EventColumns:
+    """Return events as columns."""
+    return EventColumns(
+        ids=[event.id for event in events],
+        at=[event.at for event in events],
+        kinds=[str(event.kind) for event in events],
+        job_ids=[event.job_id for event in events],
+        names=[event.name for event in events],
+        attempts=[event.attempt for event in events],
+        previous=[event.previous for event in events],
+        workers=[event.worker for event in events],
+        data=[None if event.data is None else as_json(event.data) for event in events],
+    )
+
+
+def events_of(columns: EventColumns, protocol: str, queue: str) -> list[JobEvent]:
+    """Return columns as events."""
+    return [
+        JobEvent(
+            id=_text(columns.ids[n]) or "",
+            protocol=protocol,
+            queue=queue,
+            at=columns.at[n],
+            kind=_text(columns.kinds[n]) or "",
+            job_id=_text(columns.job_ids[n]),
+            name=_text(columns.names[n]),
+            attempt=columns.attempts[n],
+            previous=_text(columns.previous[n]),
+            worker=_text(columns.workers[n]),
+            data=None if columns.data[n] is None else payload.decode(columns.data[n]),
+        )
+        for n in range(len(columns))
+    ]
+
+
+def _text(value: bytes | str | None) -> str | None:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def as_json(value: Any) -> bytes:
+    """Return a value that was read from the wire as JSON; half a surrogate pair is shown as its repr."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return orjson.dumps({"_raw": repr(value)})
+
+
+def json_value(raw: bytes) -> bytes:
+    """Return JSON as it stands, digit by digit; anything else as `payload.decode` reads it."""
+    try:
+        orjson.loads(raw)
+        return raw
+    except orjson.JSONDecodeError:
+        return as_json(payload.decode(raw))

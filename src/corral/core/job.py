@@ -10,10 +10,14 @@ if TYPE_CHECKING:
 
     R = TypeVar("R", default=Any)
     """A protocol's receipt: of one claim, or of one trip that claimed."""
+    RCo = TypeVar("RCo", default=Any, covariant=True)
+    RContra = TypeVar("RContra", default=Any, contravariant=True)
 else:
     from typing import TypeVar
 
     R = TypeVar("R")
+    RCo = TypeVar("RCo", covariant=True)
+    RContra = TypeVar("RContra", contravariant=True)
 
 DEFAULT_ATTEMPTS = 3
 DEFAULT_BACKOFF_MS = 1000
@@ -93,8 +97,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """Fields only one protocol knows, as they stand on the wire."""
 
 
-class Claim(Struct, Generic[R], frozen=True):
+class Claim(Struct, Generic[RCo], frozen=True):
     """A job that a worker has claimed. The receipt fences this attempt and is opaque outside its protocol."""
 
     job: Job
-    receipt: R
+    receipt: RCo

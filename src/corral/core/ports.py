@@ -4,19 +4,18 @@ Everything is a list, so bulk needs no second verb and a single job is a batch o
 Each port is bound to one queue of one protocol.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Generic, Protocol
 
 from msgspec import UNSET, Struct
 
-from corral.core.event import Extent, JobEvent
+from corral.core.event import EventPage, Extent, JobEvent, Marks
 from corral.core.filter import JobFilter
-from corral.core.job import Claim, Job, JobState, Keep, R
+from corral.core.job import Claim, Job, JobState, Keep, R, RContra
 from corral.core.outcome import Settlement
-from corral.core.pages import EventPage, Marks
 from corral.core.schedule import Schedule, ScheduleRule
-from corral.errors import Refused, SettleError
+from corral.errors import InvalidOptions, Refused, SettleError
 
 Jobs = Sequence[str] | JobFilter
 """The jobs a write is about: their ids, or a filter that selects them."""
@@ -41,7 +40,7 @@ class Ledger(Struct, frozen=True):
     """How long it is kept unless it is dropped earlier."""
 
 
-class Why(StrEnum):
+class RestReason(StrEnum):
     """The reason why a turn brought no more claims."""
 
     SATISFIED = "satisfied"
@@ -55,7 +54,7 @@ class Why(StrEnum):
 class Rest(Struct, frozen=True):
     """Why a turn brought no more claims, and until when (ms since the epoch) it will stay so."""
 
-    why: Why
+    reason: RestReason
     until: int | None = None
     cursor: Any = None
     """The protocol's own mark of what the turn saw, for `wait`."""
@@ -108,6 +107,14 @@ class Profile(Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = {}
     """Settings only one protocol knows (capabilities, region …)."""
 
+    def whole_numbers(self, limits: Mapping[str, int]) -> dict[str, int]:
+        """Return the named settings of `extra`, each a whole number from 1 to its limit."""
+        settings = {name: self.extra[name] for name in limits if name in self.extra}
+        for name, value in settings.items():
+            if type(value) is not int or not 1 <= value <= limits[name]:
+                raise InvalidOptions(f"{name}={value!r} is not a whole number from 1 to {limits[name]}")
+        return settings
+
 
 class Broker(Protocol[R]):
     """Submits, claims and settles jobs."""
@@ -155,16 +162,16 @@ class Broker(Protocol[R]):
 # -- Reporter, EventLog -------------------------------------------------------------------------------------
 
 
-class Reporter(Protocol[R]):
+class Reporter(Protocol[RContra]):
     """What a handler reports while it runs; each call checks that the claim is still held."""
 
-    async def progress(self, claim: Claim[R], value: Any) -> None:
+    async def progress(self, claim: Claim[RContra], value: Any) -> None:
         """Store the progress and emit it as an event."""
 
-    async def log(self, claim: Claim[R], line: str) -> int:
+    async def log(self, claim: Claim[RContra], line: str) -> int:
         """Append a line to the job's log; return how many lines it has."""
 
-    async def emit(self, claim: Claim[R], step: str, data: Any) -> None:
+    async def emit(self, claim: Claim[RContra], step: str, data: Any) -> None:
         """Emit an event of the handler's own."""
 
     async def beat(self, stopping: bool = False) -> None:
@@ -329,6 +336,19 @@ class Flow(Struct, frozen=True):
     namespace: str | None = None
 
 
+class Children(Struct, frozen=True):
+    """A job's children by the names of their keys, and how each ended."""
+
+    processed: dict[str, Any]
+    """Completed, with their results."""
+    unprocessed: list[str]
+    """Not ended."""
+    ignored: dict[str, str]
+    """Failed, with their reasons; the parent goes on without them."""
+    failed: list[str]
+    """Failed, and with them the parent."""
+
+
 class Flows(Protocol):
     """Trees of jobs in which parents wait for their children."""
 
@@ -337,6 +357,9 @@ class Flows(Protocol):
 
     async def tree(self, job_id: str, depth: int = 10, most_children: int = 20) -> Flow | None:
         """Return a job of this queue with its children, `depth` levels; None where it does not exist."""
+
+    async def children(self, job_id: str) -> Children:
+        """Return all children of a job."""
 
     async def remove_unprocessed(self, job_id: str) -> None:
         """Delete the job's children, and theirs, that nobody holds and that have not failed."""

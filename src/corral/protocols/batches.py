@@ -1,4 +1,4 @@
-"""Long lists in batches of bounded cost, each sent while the server still works on the one before."""
+"""Long lists in batches of bounded size, each sent while the server still works on the one before."""
 
 import asyncio
 from bisect import bisect_right
@@ -13,11 +13,11 @@ MOST_ROWS = 500
 MOST_BYTES = 4 * 1024 * 1024
 """The most job data in one trip, either way."""
 AHEAD = 1
-"""So many batches wait at the server beside the one it works on."""
+"""How many batches wait at the server beside the one it works on."""
 
 
 def cuts(sizes: Sequence[int]) -> Iterator[slice]:
-    """Where to cut a list whose items have so many bytes: batches limited by count and bytes.
+    """Yield the slices of a list whose items have so many bytes: batches limited by count and bytes.
 
     >>> [["a", "b"][cut] for cut in cuts([MOST_BYTES, 1])]
     [['a'], ['b']]
@@ -34,20 +34,20 @@ def cuts(sizes: Sequence[int]) -> Iterator[slice]:
 async def overlapped(
     batches: Sequence[Batch], send: Callable[[Batch], Coroutine[Any, Any, Answer]]
 ) -> list[Answer]:
-    """What `send` answers to each batch, in order; a failure is raised when all under way have ended."""
+    """Return what `send` answers to each batch, in order; an error is raised when all sent have ended."""
     if len(batches) == 1:
         return [await send(batches[0])]
-    under_way: list[asyncio.Task[Answer]] = []
+    sent: list[asyncio.Task[Answer]] = []
     try:
         for batch in batches:
-            under_way.append(asyncio.create_task(send(batch)))
+            sent.append(asyncio.create_task(send(batch)))
             await asyncio.sleep(0)  # it goes out now, and the next is made while the server works on it
-            if len(under_way) > AHEAD:
-                await under_way[-1 - AHEAD]
-        return [await task for task in under_way]
+            if len(sent) > AHEAD:
+                await sent[-1 - AHEAD]
+        return [await task for task in sent]
     except asyncio.CancelledError:
-        for task in under_way:
+        for task in sent:
             task.cancel()
         raise
     finally:
-        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.gather(*sent, return_exceptions=True)

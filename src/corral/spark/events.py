@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import datasource as streaming
 
-from corral.core.pages import EventColumns, EventPage
+from corral.core.event import EventColumns, EventPage
 from corral.spark import offsets
 from corral.spark.client import QueueClient, garbage_collection_off
 from corral.spark.offsets import DataLoss, Gap, GapDetector, OffsetRange

@@ -11,9 +11,9 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import datasource
 
+from corral.core.event import as_json
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
-from corral.core.pages import as_json
 from corral.core.ports import Snapshot
 from corral.spark.client import QueueClient
 from corral.spark.options import JobReadOptions, QueueAddress

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from corral.core.event import Extent
-from corral.core.pages import Marks
+from corral.core.event import Extent, Marks
 from corral.errors import CorralError, InvalidOptions, short_repr
 
 BEGINNING = "0-0"

@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from corral.core.event import Extent
-from corral.core.pages import Marks
+from corral.core.event import Extent, Marks
 from corral.errors import CorralError, InvalidOptions, short_repr
 from corral.spark import offsets
 from corral.spark.client import QueueClient

@@ -1,28 +1,26 @@
-"""Walks over many keys or members a page at a time, with cursors of plain text."""
+"""Scans of keys and members a page at a time, with cursors of plain text."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 from corral.store.client import Store
 
-SCANNED = 1000
-"""Keys looked at in one call."""
-WINDOW = 1000
+PAGE = 1000
+"""Keys or members looked at in one call."""
 
 
-def literal(text: str) -> str:
-    """The text as a pattern that matches only itself."""
-    return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in text)
+def escape_pattern(literal: str) -> str:
+    """Return a pattern that matches only this text."""
+    return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in literal)
 
 
 async def scan_page(store: Store, cursor: str, pattern: str, kind: str) -> tuple[list[bytes], str]:
-    """Some keys of a kind, and the cursor for more ("0": that was all)."""
-    following, keys = await store.call("SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED, "TYPE", kind)
+    """Return some keys of a kind, and the cursor for more ("0": that was all)."""
+    following, keys = await store.call("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE, "TYPE", kind)
     return keys, following.decode()
 
 
 async def scan_all(store: Store, pattern: str, kind: str) -> AsyncIterator[list[bytes]]:
-    """Pages of keys of a kind until all were seen."""
+    """Yield pages of keys of a kind until the scan is complete."""
     cursor = "0"
     while True:
         keys, cursor = await scan_page(store, cursor, pattern, kind)
@@ -32,8 +30,8 @@ async def scan_all(store: Store, pattern: str, kind: str) -> AsyncIterator[list[
             return
 
 
-class Shelf:
-    """One key that lists ids: how it is walked so that what stays where it is, is met."""
+class IdList:
+    """A key that lists ids, and the way to walk it that misses no member that stays."""
 
     def __init__(self, place: str, key: str, kind: str) -> None:
         self.place = place
@@ -43,29 +41,33 @@ class Shelf:
         `set`, `zset`."""
 
     async def page(self, store: Store, cursor: str) -> tuple[list[bytes], str]:
-        """Some members, and the cursor for more ("0": that was all)."""
+        """Return some members, and the cursor for more ("0": that was all)."""
         if self.kind in ("set", "zset"):
             command = "SSCAN" if self.kind == "set" else "ZSCAN"
-            following, flat = await store.call(command, self.key, cursor, "COUNT", SCANNED)
+            following, flat = await store.call(command, self.key, cursor, "COUNT", PAGE)
             return list(flat[::2] if self.kind == "zset" else flat), following.decode()
         if self.kind == "whole":
             return list(await store.call("LRANGE", self.key, 0, -1)), "0"
-        start = int(cursor)
-        low, high = start, start + WINDOW - 1
+        low, high = int(cursor), int(cursor) + PAGE - 1
         window = (low, high) if self.kind == "left" else (-high - 1, -low - 1)
         members = list(await store.call("LRANGE", self.key, *window))
-        return members, str(start + WINDOW) if len(members) == WINDOW else "0"
+        return members, str(high + 1) if len(members) == PAGE else "0"
 
 
-async def shelves_page(
-    store: Store, shelves: Sequence[Shelf], cursor: str
+async def lists_page(
+    store: Store, lists: Sequence[IdList], cursor: str
 ) -> tuple[list[tuple[str, bytes]], str]:
-    """Some (place, member) of several shelves, one after the other."""
+    """Return some (place, member) of several lists, one after the other, and the cursor for more."""
     number, _, inner = cursor.partition(":")
     index = int(number)
-    shelf = shelves[index]
-    members, following = await shelf.page(store, inner or "0")
-    found: list[tuple[str, Any]] = [(shelf.place, member) for member in members]
+    members, following = await lists[index].page(store, inner or "0")
+    listed = [(lists[index].place, member) for member in members]
     if following != "0":
-        return found, f"{index}:{following}"
-    return found, f"{index + 1}:0" if index + 1 < len(shelves) else "0"
+        return listed, f"{index}:{following}"
+    return listed, f"{index + 1}:0" if index + 1 < len(lists) else "0"
+
+
+async def keys_with_prefix(store: Store, prefix: str, kind: str = "string") -> list[bytes]:
+    """Return all keys of a kind whose names begin so, in order."""
+    pages = [page async for page in scan_all(store, escape_pattern(prefix) + "*", kind)]
+    return sorted({key for page in pages for key in page})

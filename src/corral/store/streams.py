@@ -1,11 +1,10 @@
-"""Ranged reads of a stream, tails that survive a reconnect, and how far a stream reaches."""
+"""Reads of a stream by range and page, tails that survive a reconnect, and its extent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from corral.core.event import Extent
-from corral.core.pages import EventColumns, EventPage, Marks
+from corral.core.event import EventColumns, EventPage, Extent, Marks
 from corral.errors import RedisError, RedisResponseError
 from corral.store.client import Reconnect, Store
 from corral.store.errors import error_from_reply
@@ -14,7 +13,7 @@ from corral.store.scripts import Scripts
 BLOCK_MS = 5000
 PAGE = 1000
 MOST_MARKED = 5000
-"""Entries counted in one script call: some 10 ms of the server's time."""
+"""Entries counted in one script call: about 10 ms of the server's time."""
 
 SCRIPTS = Scripts("corral.store")
 
@@ -22,20 +21,20 @@ Entry = tuple[bytes, list[bytes]]
 
 
 async def read_range(store: Store, stream: str, after: str, count: int) -> list[Entry]:
-    """Up to `count` entries later than `after` ("-": from the beginning)."""
+    """Return up to `count` entries later than `after` ("-": from the beginning)."""
     start = after if after == "-" else f"({after}"
     answer = await store.call("XRANGE", stream, start, "+", "COUNT", count)
     return [(entry[0], entry[1]) for entry in answer or []]
 
 
 async def entry_before(store: Store, stream: str, entry_id: bytes) -> list[bytes]:
-    """The fields of the entry just before this one; empty where there is none."""
+    """Return the fields of the entry just before this one; empty where there is none."""
     answer = await store.call("XREVRANGE", stream, b"(" + entry_id, "-", "COUNT", 1)
     return list(answer[0][1]) if answer else []
 
 
 async def extent(store: Store, stream: str) -> Extent:
-    """What is kept of a stream, and how much was ever added where the server tells (Redis 7 on)."""
+    """Return what is kept of a stream, and how much was ever added (from Redis 7 on)."""
     try:
         answer = await store.call("XINFO", "STREAM", stream)
     except RedisResponseError as error:
@@ -48,9 +47,9 @@ async def extent(store: Store, stream: str) -> Extent:
 async def read_page(
     store: Store, stream: str, after: str, until: str, count: int
 ) -> tuple[Extent, list[bytes], Sequence[Sequence[Any]]]:
-    """How far the stream reaches, the fields of the entry at `after`, and up to `count` entries behind it.
+    """Return the extent of a stream, the fields of the entry at `after`, and up to `count` entries behind it.
 
-    All of one moment: what is missing between `after` and the first entry was trimmed before, not since.
+    All are of one moment: what is missing between `after` and the first entry was trimmed before, not since.
     """
     before, start = ("-", "-") if after == "-" else (after, f"({after}")
     *_, (info, behind, entries) = await store.pipe(
@@ -71,8 +70,8 @@ async def read_page(
 
 
 def page_of(columns: EventColumns, extent: Extent, entries: Sequence[Sequence[Any]]) -> EventPage:
-    """The columns of these entries, and what a reader must know to go on behind them."""
-    # judged by every sixteenth: near enough
+    """Return the columns of these entries, and what a reader needs to go on behind them."""
+    # estimated from every sixteenth
     sample = entries[::16]
     size = sum(40 + sum(map(len, flat)) for _, flat in sample) * len(entries) // max(len(sample), 1)
     last = entries[-1][0].decode() if entries else None
@@ -80,7 +79,7 @@ def page_of(columns: EventColumns, extent: Extent, entries: Sequence[Sequence[An
 
 
 async def mark(store: Store, stream: str, after: str, until: str, first: int, step: int) -> Marks:
-    """The number of entries later than `after` and no later than `until`, a bounded stretch at a time."""
+    """Count the entries later than `after` and no later than `until`, a bounded number of them a call."""
     start = after if after == "-" else f"({after}"
     counted, flat, last, is_whole, info = await store.run(
         SCRIPTS["marks"], [stream], (start, until, first, step, MOST_MARKED)
@@ -94,7 +93,7 @@ def _is_missing(error: RedisError) -> bool:
 
 
 def _extent(flat: Sequence[Any]) -> Extent:
-    """The server's words about a stream; none where there is no stream."""
+    """Return the extent from the server's answer, which is empty where there is no stream."""
     if not flat:
         return Extent(first=None, last=None, length=0, added=0)
     info = dict(zip(flat[::2], flat[1::2], strict=True))
@@ -108,16 +107,16 @@ def _extent(flat: Sequence[Any]) -> Extent:
 
 
 async def follow(store: Store, stream: str, after: str) -> AsyncIterator[list[Entry]]:
-    """Pages of entries as they come, on a connection of its own; goes on by itself after an outage."""
+    """Yield pages of entries as they come, on a connection of its own; resumes after an outage."""
     position = (await extent(store, stream)).last or "0-0" if after == "$" else after
     if position == "-":
         position = "0-0"
-    line = store.blocking_connection("corral:tail", BLOCK_MS / 1000)
+    connection = store.blocking_connection("corral:tail", BLOCK_MS / 1000)
     reconnect, tries = Reconnect(), 0
     try:
         while True:
             try:
-                answer = await line.call(
+                answer = await connection.call(
                     "XREAD", "COUNT", PAGE, "BLOCK", BLOCK_MS, "STREAMS", stream, position
                 )
                 tries = 0
@@ -132,4 +131,4 @@ async def follow(store: Store, stream: str, after: str) -> AsyncIterator[list[En
                 position = entries[-1][0].decode()
                 yield entries
     finally:
-        await line.disconnect()
+        await connection.disconnect()

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from corral.core.job import Claim
 from corral.core.outcome import Released, Settlement
-from corral.core.ports import Rest, Turn, Why
+from corral.core.ports import Rest, RestReason, Turn
 from corral.errors import LockMissing, RedisError
 from corral.telemetry.logs import logger
 from corral.worker.attempt import Attempt, EndedAttempt, Moment, moment
@@ -29,7 +29,7 @@ MOST_CLAIMS = 500
 MOST_SLOW_CLAIMS = 32
 """A worker with slow handlers claims no more in one trip, so that other workers find some too."""
 SLOW_S = 0.010
-SLOTS_FREED = (Why.MAXED, Why.LIMITED)
+SLOTS_FREED = (RestReason.MAXED, RestReason.LIMITED)
 """Where no more could be claimed for one of these reasons, a settlement may have freed a slot."""
 
 
@@ -202,7 +202,7 @@ class TurnLoop:
         if trip.want:
             self._new_claims, self._new_claims_at = turn.claims, trip.sent_at
             await self._rested(turn.rest, len(turn.claims))
-        elif self._rest is not None and self._rest.why in SLOTS_FREED:
+        elif self._rest is not None and self._rest.reason in SLOTS_FREED:
             self._rest = None
 
     def _settled(self, trip: RoundTrip, turn: Turn) -> None:
@@ -278,14 +278,14 @@ class TurnLoop:
         self._wake.set()
 
     async def _rested(self, rest: Rest, claimed: int) -> None:
-        self._rest = None if rest.why is Why.SATISFIED and claimed else rest
+        self._rest = None if rest.reason is RestReason.SATISFIED and claimed else rest
         if self._job_wait.is_outdated(self._rest):
             await self._job_wait.stop()
             # the wait may have used up a wake-up; claiming again finds out, and wakes others too
             self._rest = None
         if claimed:
             self._is_drained = False
-        if rest.why is Why.DRAINED and not self._is_drained:
+        if rest.reason is RestReason.DRAINED and not self._is_drained:
             self._is_drained = True
             self._monitor.emit(WorkerEvent(WorkerEventKind.DRAINED))
 

@@ -50,7 +50,7 @@ class JobWait:
         """Return whether it waits for another reason, or longer, than the last trip gave."""
         if self.rest is None:
             return False
-        if rest is None or rest.why is not self.rest.why:
+        if rest is None or rest.reason is not self.rest.reason:
             return True
         return rest.until is not None and (self.rest.until is None or rest.until < self.rest.until)
 

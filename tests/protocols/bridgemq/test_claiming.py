@@ -7,10 +7,9 @@ import time
 import pytest
 
 from corral.core.outcome import Completed, Released, Retry
-from corral.core.ports import Why
+from corral.core.ports import RestReason
 from corral.errors import InvalidOptions
-from corral.protocols.bridgemq.broker import BridgemqBroker
-from corral.protocols.bridgemq.idling import Mark
+from corral.protocols.bridgemq.broker import BridgemqBroker, Remaining
 from tests.support.bridgemq_harness import BridgemqHarness
 from tests.support.polling import becomes_true
 
@@ -240,7 +239,7 @@ async def test_a_head_that_did_not_change_is_not_looked_at_again(harness: Bridge
 async def test_at_the_end_of_the_list_new_jobs_are_found_at_once(harness: BridgemqHarness):
     fill(harness, 2500)
     broker = harness.broker()
-    while (await broker.turn([], 1)).rest.cursor is not Mark.OTHERS:
+    while (await broker.turn([], 1)).rest.cursor is not Remaining.OTHERS:
         pass
     await harness.broker("producer").submit([harness.job(id="new")])
     assert (await calls_until_claimed(broker, most=2))[1] == "new"
@@ -297,7 +296,7 @@ async def test_large_jobs_are_claimed_a_few_at_a_time(harness: BridgemqHarness):
     await broker.submit([harness.job(data="x" * 1_500_000) for _ in range(6)])
     turns = [await broker.turn([], 6) for _ in range(3)]
     assert [len(turn.claims) for turn in turns] == [3, 3, 0]
-    assert turns[0].rest.why is Why.SATISFIED, "there is more: ask again"
+    assert turns[0].rest.reason is RestReason.SATISFIED, "there is more: ask again"
 
 
 # -- pause ------------------------------------------------------------------------------------------------
@@ -309,7 +308,7 @@ async def test_a_pause_holds_one_queue_and_no_other(harness: BridgemqHarness):
     await video.submit([harness.job(queue="video")])
     await harness.on("mail").operator.pause()
     turn = await mail.turn([], 1)
-    assert (turn.claims, turn.rest.why) == ([], Why.PAUSED)
+    assert (turn.claims, turn.rest.reason) == ([], RestReason.PAUSED)
     assert len((await video.turn([], 1)).claims) == 1
     await harness.on("mail").operator.resume()
     assert len((await mail.turn([], 1)).claims) == 1
@@ -331,7 +330,7 @@ async def test_no_more_run_at_a_time_than_the_limit_says(harness: BridgemqHarnes
     broker = harness.broker()
     await broker.submit([harness.job(name="sms", rate={"concurrent": 3}) for _ in range(10)])
     turn = await broker.turn([], 10)
-    assert (len(turn.claims), turn.rest.why) == (3, Why.LIMITED)
+    assert (len(turn.claims), turn.rest.reason) == (3, RestReason.LIMITED)
     turn = await broker.turn([harness.settle(claim) for claim in turn.claims[:2]], 10)
     assert len(turn.claims) == 2, "two slots are free again"
 
@@ -360,7 +359,7 @@ async def test_no_more_are_claimed_in_a_minute_than_the_limit_says(harness: Brid
     broker = harness.broker()
     await broker.submit([harness.job(name="sms", rate={"per_minute": 4}) for _ in range(10)])
     turn = await broker.turn([], 10)
-    assert (len(turn.claims), turn.rest.why) == (4, Why.LIMITED)
+    assert (len(turn.claims), turn.rest.reason) == (4, RestReason.LIMITED)
     assert turn.rest.until is not None
     assert 55_000 < turn.rest.until - harness.clock() <= 60_000, "until this minute is over"
     turn = await broker.turn([harness.settle(claim) for claim in turn.claims], 10)

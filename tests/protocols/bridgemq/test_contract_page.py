@@ -5,9 +5,7 @@ from pathlib import Path
 
 from corral.core.outcome import Completed, Dead, Retry
 from corral.core.ports import Ledger
-from corral.protocols.bridgemq.keys import Keys
-from corral.protocols.bridgemq.options import Settings
-from corral.protocols.bridgemq.scheduling import Scheduler
+from corral.protocols.bridgemq.schedules.leader import ScheduleLeader
 from tests.support.bridgemq_harness import BridgemqHarness
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "protocols" / "bridgemq.md"
@@ -47,9 +45,7 @@ async def live_through_everything(harness: BridgemqHarness) -> dict[str, str]:
     outcomes = [Completed(b"1"), Dead("x"), Retry(500, "y")]
     await broker.turn([harness.settle(claim, one) for claim, one in zip(claims, outcomes, strict=True)], 0)
     harness.now = harness.clock() + 61_000
-    leader = Scheduler(
-        harness.binding("w1"), Keys("bridge", "default"), Settings.of(harness.binding("w1").profile)
-    )
+    leader = ScheduleLeader(harness.binding("w1"))
     assert await leader.take() is not None
     look()
     return seen

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 import redis
 
-from corral.protocols.bridgemq.broker import SCRIPTS
-from corral.protocols.bridgemq.shipping import SHIPPED
+from corral.protocols.bridgemq.scripts import DOCUMENT_SCRIPTS
 from tests.support.bridgemq_harness import BridgemqHarness
 from tests.support.foreign_client_bridgemq import (
-    LUA,
     ForeignProducer,
     ForeignScheduler,
     ForeignWorker,
@@ -31,16 +29,14 @@ def worker(client: redis.Redis) -> ForeignWorker:
     return ForeignWorker(client, "worker-1", stack="node", region="us-east", capabilities=("gpu", "email"))
 
 
-def test_the_shipped_scripts_are_whole_and_up_to_date(tmp_path: Path):
-    """They were written by `python -m corral.protocols.bridgemq.shipping FOLDER`."""
-    for name in SHIPPED:
-        shipped = (LUA / f"{name}.lua").read_text()
-        assert shipped == SCRIPTS[name].text
-        assert "-- use" not in shipped
-        assert shipped.startswith(f"-- {name}: ")
-    command = [sys.executable, "-m", "corral.protocols.bridgemq.shipping", str(tmp_path)]
+def test_the_exported_scripts_are_whole(tmp_path: Path):
+    command = [sys.executable, "-m", "corral.cli", "scripts", "export", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{name}.lua" for name in SHIPPED)
+    scripts = {path.stem: path.read_text() for path in (tmp_path / "bridgemq").iterdir()}
+    assert set(scripts) == set(DOCUMENT_SCRIPTS)
+    for name, script in scripts.items():
+        assert "-- use" not in script
+        assert script.startswith(f"-- {name}: ")
 
 
 # -- claim_job --------------------------------------------------------------------------------------------

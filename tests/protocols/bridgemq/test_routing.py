@@ -16,11 +16,11 @@ def matcher() -> Script:
     """A script around the very part that the verbs of the protocol use."""
     folder = ROOT / "src/corral/protocols/bridgemq/lua"
     text = """
-    -- use matching
+    -- use routing
     local worker = cjson.decode(ARGV[2])
     local answer = fits(cjson.decode(ARGV[1]).target, {
-      server = worker.server, stack = owned(worker.stack or {}),
-      capabilities = owned(worker.capabilities or {}), region = owned(worker.region or {})})
+      server = worker.server, stack = set_of(worker.stack or {}),
+      capabilities = set_of(worker.capabilities or {}), region = set_of(worker.region or {})})
     if answer == nil then return "cannot be read" end
     return answer and "yes" or "no"
     """

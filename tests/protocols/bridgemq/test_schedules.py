@@ -11,9 +11,7 @@ from corral.core.job import JobState
 from corral.core.outcome import Completed
 from corral.errors import InvalidName, InvalidOptions, RedisConnectionError
 from corral.protocols.bridgemq.broker import BridgemqBroker
-from corral.protocols.bridgemq.keys import Keys
-from corral.protocols.bridgemq.options import Settings
-from corral.protocols.bridgemq.scheduling import LEASE_MS, Scheduler
+from corral.protocols.bridgemq.schedules.leader import LEASE_MS, ScheduleLeader
 from tests.support.bridgemq_harness import BridgemqHarness
 from tests.support.jobs import submit
 
@@ -32,9 +30,8 @@ def advance(harness: BridgemqHarness, ms: int) -> None:
     harness.now += ms
 
 
-def scheduler(harness: BridgemqHarness, name: str) -> Scheduler:
-    binding = harness.binding(name)
-    return Scheduler(binding, Keys(binding.namespace, binding.queue), Settings.of(binding.profile))
+def scheduler(harness: BridgemqHarness, name: str) -> ScheduleLeader:
+    return ScheduleLeader(harness.binding(name))
 
 
 def lock_expires(harness: BridgemqHarness) -> None:
@@ -181,7 +178,7 @@ async def test_only_the_leader_fires(harness: BridgemqHarness):
 
 async def test_each_leadership_has_a_number_of_its_own(harness: BridgemqHarness):
     for n, name in enumerate(("a", "b", "a"), start=1):
-        await scheduler(harness, name).once()
+        await scheduler(harness, name).fire_due()
         assert harness.text("scheduler", "fence") == str(n)
         lock_expires(harness)
 
@@ -214,7 +211,7 @@ async def test_a_paused_ex_leaders_writes_are_refused(harness: BridgemqHarness):
     assert len(taken[1]) == 1
     lock_expires(harness)  # it is paused here for longer than its lock lives
     advance(harness, LEASE_MS + 1)
-    assert await new.once() == 1
+    assert await new.fire_due() == 1
     before = harness.keyspace()
     assert await old.fire(*taken) is None
     assert harness.keyspace() == before, "not a byte"
@@ -229,9 +226,9 @@ async def test_a_leader_whose_lock_ran_out_is_refused_even_where_nobody_else_lea
     assert taken is not None
     lock_expires(harness)
     assert await old.fire(*taken) is None
-    assert await old.once() == 0, "leading again, but the schedule is leased for a while"
+    assert await old.fire_due() == 0, "leading again, but the schedule is leased for a while"
     advance(harness, LEASE_MS + 1)
-    assert await old.once() == 1
+    assert await old.fire_due() == 1
     assert harness.ids("waiting") == [f"s@{START + MINUTE}"]
 
 
@@ -241,9 +238,9 @@ async def test_the_lease_of_a_leader_that_died_is_taken_over(harness: BridgemqHa
     await scheduler(harness, "old").take()
     lock_expires(harness)
     new = scheduler(harness, "new")
-    assert await new.once() == 0
+    assert await new.fire_due() == 0
     advance(harness, LEASE_MS + 1)
-    assert await new.once() == 1
+    assert await new.fire_due() == 1
     assert harness.ids("waiting") == [f"s@{START + MINUTE}"], "the time it was due, not the time it was found"
 
 
@@ -265,7 +262,7 @@ async def test_a_thousand_ticks_with_leaders_killed_and_paused_fire_each_time_on
     worker = harness.broker("worker")
     await worker.submit([harness.job(id=name, cron=cron, catch_up="all") for name, cron in crons.items()])
     alive = [scheduler(harness, f"s{n}") for n in range(3)]
-    paused: list[tuple[Scheduler, Any]] = []
+    paused: list[tuple[ScheduleLeader, Any]] = []
     counts: Counter[str] = Counter()
     real, born, refused = harness.store.run, 3, 0
 
@@ -294,7 +291,7 @@ async def test_a_thousand_ticks_with_leaders_killed_and_paused_fire_each_time_on
                     who, taken = paused.pop(chance.randrange(len(paused)))
                     refused += await who.fire(*taken) is None
                 case _:
-                    await chance.choice(alive).once()
+                    await chance.choice(alive).fire_due()
         except RedisConnectionError:
             pass
         finally:
@@ -302,7 +299,7 @@ async def test_a_thousand_ticks_with_leaders_killed_and_paused_fire_each_time_on
         counts.update(await fired(harness, worker))
     lock_expires(harness)
     advance(harness, LEASE_MS + 1)
-    await alive[0].once()
+    await alive[0].fire_due()
     counts.update(await fired(harness, worker))
     expected = []
     for name, text in crons.items():

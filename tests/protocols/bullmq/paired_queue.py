@@ -9,10 +9,12 @@ from corral.core.job import Claim, Job
 from corral.core.outcome import Settlement
 from corral.core.ports import Limit
 from corral.protocols.base import Binding
-from corral.protocols.bullmq.broker import ERRORS, BullmqBroker
+from corral.protocols.bullmq.broker import BullmqBroker
+from corral.protocols.bullmq.flows import BullmqFlows
 from corral.protocols.bullmq.inspector import BullmqInspector
 from corral.protocols.bullmq.operator import BullmqOperator
 from corral.protocols.bullmq.reporter import BullmqReporter
+from corral.protocols.bullmq.scripts import ERRORS
 from corral.store.client import Store
 from tests.protocols.bullmq.node_options import options_of, profile_of
 from tests.protocols.bullmq.paired_outcomes import Done, Failed, PairedOutcome, Postpone, Release
@@ -53,6 +55,7 @@ class PairedQueue:
         self.broker = BullmqBroker(binding)
         self.reporter = BullmqReporter(binding)
         self.inspector = BullmqInspector(binding)
+        self.flows = BullmqFlows(binding)
         self.operator = BullmqOperator(binding)
 
     async def open(self) -> "PairedQueue":
@@ -278,12 +281,12 @@ class PairedQueue:
         method = "removeGlobalRateLimit" if limit is None else "setGlobalRateLimit"
         args = [] if limit is None else [limit.count, limit.duration]
         await self._node("queue", handle="node-queue", method=method, args=args)
-        await self.operator.set_limit(limit)
+        await self.operator.set_rate(limit)
         await self._check_same(f"limit {limit}")
 
     async def hold(self, duration: int) -> None:
         await self._node("queue", handle="node-queue", method="rateLimit", args=[duration])
-        await self.operator.hold(duration)
+        await self.operator.block_claims(duration)
         await self._check_same(f"hold {duration}")
 
     async def retry(self, job_id: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from corral.protocols.base import Binding
-from corral.protocols.bullmq.schedulers import BullmqSchedulers
+from corral.protocols.bullmq.schedulers.job_schedulers import JobSchedulers
 from tests.protocols.bullmq.paired_outcomes import PairedOutcome
 from tests.protocols.bullmq.paired_queue import PairedQueue
 from tests.support.node import NodeError
@@ -16,7 +16,7 @@ class PairedScheduledQueue(PairedQueue):
     async def open(self) -> "PairedScheduledQueue":
         await super().open()
         binding = Binding(self.broker._store, self.queue, "corral", lambda: self.now, self.profile)
-        self.schedulers = BullmqSchedulers(binding)
+        self.schedulers = JobSchedulers(binding)
         return self
 
     async def _their_turn(

@@ -2,7 +2,10 @@
 
 from contextlib import closing
 
-from corral.core.ports import Why
+import pytest
+
+from corral.core.ports import RestReason
+from corral.errors import ParentMissing
 from corral.store.client import Store
 from tests.support.harness import QueueHarness
 from tests.support.jobs import submit
@@ -16,8 +19,22 @@ async def test_an_id_without_a_job_hides_no_job_behind_it(store: Store, server: 
     with closing(server.connect()) as client:
         client.delete(f"bull:default:{first}")
         turn = await broker.turn([], 1)
-        assert (list(turn.claims), turn.rest.why) == ([], Why.SATISFIED)
+        assert (list(turn.claims), turn.rest.reason) == ([], RestReason.SATISFIED)
         await broker.wait(turn.rest)
         assert [claim.job.id for claim in (await broker.turn([], 1)).claims] == [second]
         assert not client.exists(f"bull:default:{first}"), "half a job was made"
     await harness.close()
+
+
+async def test_a_list_with_one_missing_parent_is_refused_whole(store: Store, server: Server):
+    async with QueueHarness("bullmq", store) as harness:
+        broker = harness.broker()
+        missing = {"parent": {"id": "nobody", "queue": "bull:default"}}
+        with closing(server.connect()) as client:
+            with pytest.raises(ParentMissing) as refusal:
+                await broker.submit([harness.job(), harness.job(**missing), harness.job()])
+            assert refusal.value.position == 1
+            assert client.dbsize() == 0
+        child = {"parent": {"id": "top", "queue": "bull:default"}}
+        added = await broker.submit([harness.job(id="top"), harness.job(**child)])
+        assert len(added) == 2, "a parent may be in the same list, before its child"

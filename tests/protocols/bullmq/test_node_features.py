@@ -12,8 +12,9 @@ from corral import Corral
 from corral.core.job import JobState
 from corral.errors import Unrecoverable, WaitForChildren
 from corral.protocols.base import Binding
-from corral.protocols.bullmq.bound import SCRIPTS
+from corral.protocols.bullmq.flows import BullmqFlows
 from corral.protocols.bullmq.inspector import BullmqInspector
+from corral.protocols.bullmq.scripts import SCRIPTS
 from tests.protocols.bullmq.paired_flows import POLICIES, policy_name
 from tests.support.node import Node
 from tests.support.polling import until
@@ -71,6 +72,9 @@ class SharedQueues:
 
     def inspector(self, queue: str) -> BullmqInspector:
         return BullmqInspector(Binding(self.app.store(), queue, "bull", self.app.clock))
+
+    def flows(self, queue: str) -> BullmqFlows:
+        return BullmqFlows(Binding(self.app.store(), queue, "bull", self.app.clock))
 
     async def state(self, queue: str, job_id: str, wanted: str) -> None:
         async def reached() -> bool:
@@ -249,7 +253,7 @@ async def test_a_handler_waits_for_children_it_made(shared: SharedQueues) -> Non
             mine = {"id": job.id, "queue": "bull:mail"}
             await shared.app.queue("pay").add("work", {"say": 7}, parent=mine)
             raise WaitForChildren
-        values.append(await shared.inspector("mail").children_values(job.id))
+        values.append(await shared.flows("mail").children_values(job.id))
         return "done"
 
     async with shared.works():

@@ -83,7 +83,7 @@ async def test_the_queues_rate_limit_binds_both_kinds_together(shared: SharedQue
 async def test_a_rate_limit_of_ours_binds_both_kinds_together(shared: SharedQueue) -> None:
     install(shared)
     operator: Any = shared.operator
-    await operator.set_limit(Limit(5, 300))
+    await operator.set_rate(Limit(5, 300))
     assert await shared.node_queue("getGlobalConcurrency") is None
     await assert_five_in_each_window(shared)
 

@@ -260,9 +260,7 @@ async def test_children_that_have_not_started_can_be_removed(paired_queues: Make
     await queues["pay"].complete("done")
     await queues["pay"].fail("bad")
     mail = queues["mail"]
-    await mail.operate(
-        "top", "removeUnprocessedChildren", [], mail.operator.remove_unprocessed_children("top")
-    )
+    await mail.operate("top", "removeUnprocessedChildren", [], mail.flows.remove_unprocessed("top"))
     assert sorted(mail.entry("top:dependencies")) == [b"corral:pay:bad", b"corral:pay:runs"]
 
 
@@ -271,7 +269,7 @@ async def test_a_child_can_be_taken_from_its_parent(paired_queues: MakePairs) ->
     await queues.add_flow(job("top", "mail", job("a", "pay"), job("b", "pay")))
     pay = queues["pay"]
     for job_id in ("a", "b"):
-        ours = pay.operator.unbind(job_id, "corral:mail:top")
+        ours = pay.flows.remove_parent(job_id, "corral:mail:top")
         assert await pay.operate(job_id, "removeChildDependency", [], ours) is True
     assert await queues["mail"].claim() == ["top"]
     assert "parentKey" not in pay.entry("a")

@@ -190,7 +190,7 @@ async def test_a_parent_goes_on_when_its_last_child_has_completed(paired_queues:
     assert await queues["mail"].claim() == []
     await queues["pay"].complete("c2", "three")
     assert await queues["mail"].claim() == ["top"]
-    values = await queues["mail"].inspector.children_values("top")
+    values = await queues["mail"].flows.children_values("top")
     assert values["corral:pay:c1"] == {"ü": [1, 2.5, None, {}, [], 2**53 - 1]}
     await queues["mail"].complete("top", "all")
 
@@ -281,16 +281,16 @@ async def test_a_parents_children_can_be_read(paired_queues: MakePairs) -> None:
         await queues["pay"].fail(f"c{n}", f"why {n}")
     await queues["pay"].complete("good", {"x": 1})
     mail = queues["mail"]
-    children = await mail.operate("top", "getDependencies", [], mail.inspector.children("top"))
+    children = await mail.operate("top", "getDependencies", [], mail.flows.children("top"))
     assert children.processed == {"corral:pay:good": {"x": 1}}
     assert children.unprocessed == ["corral:pay:c0"]
     assert children.ignored == {"corral:pay:c2": "why 2", "corral:pay:c3": "why 3"}
     assert children.failed == ["corral:pay:c1"]
-    assert await mail.inspector.ignored_failures("top") == children.ignored
+    assert await mail.flows.ignored_failures("top") == children.ignored
     counts = await mail._node("job", queue="node-queue", id="top", method="getDependenciesCount", args=[])
-    assert await mail.inspector.children_counts("top") == counts
+    assert await mail.flows.children_counts("top") == counts
     for kind, found in (("processed", 1), ("unprocessed", 1), ("ignored", 2), ("failed", 1)):
-        assert len((await mail.inspector.children_page("top", kind)).children) == found
+        assert len((await mail.flows.children_page("top", kind)).children) == found
 
 
 async def test_a_flow_can_be_read(paired_queues: MakePairs) -> None:

@@ -30,7 +30,7 @@ async def test_draining(paired_queue: MakePair, delayed: bool, is_paused: bool) 
 
 
 async def test_draining_in_several_calls(paired_queue: MakePair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.protocols.bullmq.sweeps.MOST", 3)
+    monkeypatch.setattr("corral.protocols.bullmq.operator.MOST", 3)
     queue = await paired_queue()
     await queue.add_many([("send", {}, {}) for _ in range(10)])
     await queue.add_many([("send", {}, {"priority": n + 1}) for n in range(7)])
@@ -74,7 +74,7 @@ async def test_cleaning(paired_queue: MakePair, state: str, grace: int, limit: i
 async def test_cleaning_in_several_calls_tells_it_once(
     paired_queue: MakePair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corral.protocols.bullmq.sweeps.MOST", 4)
+    monkeypatch.setattr("corral.protocols.bullmq.operator.MOST", 4)
     queue = await paired_queue()
     await queue.add_many([("send", {}, {"timestamp": queue.now - 10_000 * (n % 3)}) for n in range(15)])
     own, theirs = await on_queue(

@@ -120,10 +120,10 @@ async def test_how_a_job_ended(paired_queue: MakePair) -> None:
     await queue.fail("2", "no ünlück")
     ends = [("1", "completed", {"x": [1]}), ("2", "failed", "no ünlück"), ("3", None, None)]
     for job_id, state, value in ends:
-        ended = await queue.inspector.ended(job_id)
+        ended = await queue.inspector.result(job_id)
         assert ended is not None
         assert (ended.state, ended.value) == (state, value)
-    assert await queue.inspector.ended("9") is None
+    assert await queue.inspector.result("9") is None
 
 
 async def test_metrics_are_told_as_node_tells_them(paired_queue: MakePair) -> None:
@@ -168,7 +168,7 @@ async def test_settings_are_read_as_node_reads_them(paired_queue: MakePair) -> N
     await queue.pause()
     await queue.hold(90_000)
     await same()
-    own, theirs = await on_queue(queue, "removeRateLimitKey", [], queue.operator.lift_hold())
+    own, theirs = await on_queue(queue, "removeRateLimitKey", [], queue.operator.reset_limiter())
     assert own == bool(theirs)
     await queue.set_limit(None)
     await queue.set_concurrency(None)

@@ -11,7 +11,7 @@ from corral.core.outcome import (
     Dead,
     Released,
 )
-from corral.core.ports import Profile, Why
+from corral.core.ports import Profile, RestReason
 from corral.errors import JobMissing, NotActive
 from corral.protocols.base import Binding
 from corral.protocols.streams.broker import StreamsBroker
@@ -40,7 +40,7 @@ async def test_the_group_is_made_from_the_beginning_so_nothing_queued_earlier_is
 
 async def test_a_first_turn_on_an_empty_server_makes_the_group_and_rests(broker, client) -> None:
     turn = await broker.turn([], 5)
-    assert (turn.claims, turn.rest.why) == ([], Why.DRAINED)
+    assert (turn.claims, turn.rest.reason) == ([], RestReason.DRAINED)
     assert [group["name"] for group in client.xinfo_groups("jobs:stream")] == [b"workers"]
 
 
@@ -72,7 +72,11 @@ async def test_jobs_are_claimed_in_the_order_they_were_queued(broker, clock) -> 
     ids = await submit(broker, [Job(name="tool", data={"n": n}, queue="jobs") for n in range(100)])
     turns = [await broker.turn([], 40) for _ in range(3)]
     assert [claim.job.id for turn in turns for claim in turn.claims] == ids
-    assert [turn.rest.why for turn in turns] == [Why.SATISFIED, Why.SATISFIED, Why.DRAINED]
+    assert [turn.rest.reason for turn in turns] == [
+        RestReason.SATISFIED,
+        RestReason.SATISFIED,
+        RestReason.DRAINED,
+    ]
 
 
 async def test_two_workers_never_claim_the_same_job(broker, store, clock) -> None:
@@ -88,12 +92,12 @@ async def test_a_claim_is_limited_by_bytes(broker, client) -> None:
     for _ in range(8):
         gateway.create("rag", {"text": "x" * 1_000_000})
     first = await broker.turn([], 100)
-    assert first.rest.why is Why.DRAINED
+    assert first.rest.reason is RestReason.DRAINED
     for _ in range(64):
         gateway.create("rag", {"text": "x" * 200_000})
     second = await broker.turn([], 100)
     assert len(second.claims) == 32
-    assert second.rest.why is Why.SATISFIED
+    assert second.rest.reason is RestReason.SATISFIED
 
 
 async def test_a_payload_that_does_not_parse_is_kept_raw(broker, client) -> None:
@@ -168,7 +172,7 @@ async def test_ten_thousand_expired_jobs_do_not_hold_the_server_up(broker, clien
         turns += 1
         if turn.claims:
             break
-        assert turn.rest.why is Why.SATISFIED
+        assert turn.rest.reason is RestReason.SATISFIED
     assert [claim.job.id for claim in turn.claims] == [last]
     # each call looks at about 500 entries, so that no call is long
     assert 18 <= turns <= 22
@@ -210,7 +214,7 @@ async def test_an_end_that_someone_else_wrote_is_never_overwritten(broker, clock
 async def test_a_malformed_entry_is_acknowledged_and_counted(broker, client, entry) -> None:
     client.xadd("jobs:stream", entry)
     turn = await broker.turn([], 1)
-    assert (turn.claims, turn.rest.why) == ([], Why.DRAINED)
+    assert (turn.claims, turn.rest.reason) == ([], RestReason.DRAINED)
     assert client.xlen("jobs:stream") == 0
     assert pending(client) == []
     assert broker.skipped == {"malformed": 1}

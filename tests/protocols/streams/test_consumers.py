@@ -8,7 +8,7 @@ import redis
 
 from corral.core.job import Job
 from corral.core.outcome import Completed, Released, Settlement
-from corral.core.ports import Profile, Why
+from corral.core.ports import Profile, RestReason
 from corral.protocols.base import Binding
 from corral.protocols.streams.broker import FORGET_WORKER_MS
 from corral.protocols.streams.reporter import StreamsReporter
@@ -98,7 +98,7 @@ async def test_a_job_that_came_between_turn_and_wait_is_not_missed(make, client)
     broker = make()
     claim = await claim_new(broker)
     rest = (await broker.turn([Settlement(claim, Completed(), now_ms())], 1)).rest
-    assert rest.why is Why.DRAINED
+    assert rest.reason is RestReason.DRAINED
     ForeignGateway(client).create("chat", {})
     await asyncio.wait_for(broker.wait(rest), 1)
     await broker.close()
@@ -135,7 +135,7 @@ async def test_after_a_satisfied_turn_nothing_is_waited_for(make, client) -> Non
     broker = make()
     await broker.submit([Job(name="chat", data={}, queue="jobs") for _ in range(2)])
     rest = (await broker.turn([], 1)).rest
-    assert rest.why is Why.SATISFIED
+    assert rest.reason is RestReason.SATISFIED
     await asyncio.wait_for(broker.wait(rest), 1)
 
 

@@ -204,9 +204,9 @@ async def test_a_jobs_own_stream_is_read_from_where_one_left_off(broker, reporte
 async def test_the_shared_log_can_be_tailed(broker, events) -> None:
     await submit(broker)
     tail = events.tail("-")
-    assert (await asyncio.wait_for(anext(tail), 5)).kind is EventKind.ADDED
+    assert (await asyncio.wait_for(anext(tail), 5)).kind == EventKind.ADDED
     await broker.turn([], 1)
-    assert (await asyncio.wait_for(anext(tail), 5)).kind is EventKind.ACTIVE
+    assert (await asyncio.wait_for(anext(tail), 5)).kind == EventKind.ACTIVE
     await tail.aclose()
 
 

@@ -213,7 +213,7 @@ async def test_another_request_under_the_same_key_is_refused_and_nothing_written
 ) -> None:
     (first,) = await submit(broker, [a_job(idempotency_key="k")])
     before = keyspace(client)
-    with pytest.raises(IdempotencyConflict, match=f"'k' stands for job {first}"):
+    with pytest.raises(IdempotencyConflict, match=f"'k' belongs to job {first}"):
         await broker.submit([a_job(), other])
     assert keyspace(client) == before
 
@@ -239,7 +239,7 @@ async def test_a_conflict_in_a_later_batch_leaves_the_earlier_ones_unwritten(
         await broker.submit([a_job(idempotency_key="k")])
     jobs[1050] = a_job("code", idempotency_key="k")
     before = keyspace(client)
-    with pytest.raises(IdempotencyConflict, match="'k' stands for job"):
+    with pytest.raises(IdempotencyConflict, match="'k' belongs to job"):
         await broker.submit(jobs)
     assert keyspace(client) == before
 

@@ -8,7 +8,7 @@ import redis
 
 from corral.core.job import Claim, Job
 from corral.core.outcome import Completed, Dead, Outcome, Released, Settlement
-from corral.core.ports import Profile, Why
+from corral.core.ports import Profile, RestReason
 from corral.protocols.base import Binding
 from corral.protocols.streams.broker import StreamsBroker
 from corral.protocols.streams.operator import StreamsOperator
@@ -122,7 +122,7 @@ class Walk:
             await self.recover()
             turn = await self.brokers[0].turn([], 50)
             await self.end(self.brokers[0], list(turn.claims), Completed())
-            if not turn.claims and turn.rest.why is Why.DRAINED and not pending(self.client):
+            if not turn.claims and turn.rest.reason is RestReason.DRAINED and not pending(self.client):
                 return
 
 

@@ -1,252 +1,259 @@
-"""The BridgeMQ protocol's Broker: each verb one script."""
+"""The bridgemq protocol's Broker: each verb one script."""
 
-from collections.abc import Sequence
-from itertools import chain
+import asyncio
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import Any
-from uuid import uuid4
 
 from corral.core.batch import encode_all
 from corral.core.job import Claim, Job
 from corral.core.outcome import Settlement
-from corral.core.ports import Added, Extension, Ledger, Recovery, Rest, Turn, Why
-from corral.errors import (
-    JobMissing,
-    LockMissing,
-    LockStolen,
-    NotActive,
-    Refused,
-    SettleError,
-    SettlementFailed,
-)
-from corral.protocols.base import Binding, check_ids, encode_apart, with_refusals
-from corral.protocols.batches import MOST_ROWS, cuts, overlapped
+from corral.core.ports import Added, Ledger, Recovery, Rest, RestReason
+from corral.errors import Refused
+from corral.protocols.base import Binding
+from corral.protocols.batches import cuts
 from corral.protocols.bridgemq import codec
-from corral.protocols.bridgemq.codec import Receipt, Row, Trip, pack
-from corral.protocols.bridgemq.endings import Ending, encode_settlement
-from corral.protocols.bridgemq.idling import Idling, Mark
-from corral.protocols.bridgemq.keys import Keys
-from corral.protocols.bridgemq.metadata import metadata
-from corral.protocols.bridgemq.options import Settings
-from corral.protocols.bridgemq.scheduling import Scheduler
-from corral.store.scripts import Scripts
+from corral.protocols.bridgemq.codec import BridgemqJobRow, BridgemqSettlementRow, ClaimReceipt
+from corral.protocols.bridgemq.schedules.leader import ScheduleLeader
+from corral.protocols.bridgemq.scripts import CANCELLING, ERRORS, SCRIPTS, BridgemqPort
+from corral.protocols.broker import (
+    LONGEST_BLOCK_S,
+    BaseBroker,
+    TripAnswer,
+    TripReceipt,
+    added_jobs,
+    settle_errors,
+)
+from corral.protocols.wire import pack
 
-ERRORS: dict[int, tuple[type[SettleError], str]] = {
-    1: (JobMissing, "its data was deleted while it ran"),
-    2: (LockMissing, "its lock has expired, or was released"),
-    3: (LockStolen, "it was claimed again since"),
-    4: (NotActive, "it is not active any more"),
-}
-CANCELLING = -1
 RECOVER_ROWS = 200
 """Active jobs looked at in one call."""
 FORGET_WORKER_MS = 86_400_000
-"""A dead worker stays in the registry for so long, to be seen."""
+"""How long a dead worker stays in the registry."""
+LOOK_EVERY_S = 1.0
+"""A delayed job or a schedule that is added meanwhile is seen by waiting workers within this time."""
+FIRST_POLL_S = 0.01
+LONGEST_POLL_S = 1.0
+LONGEST_LIMITED_POLL_S = 0.25
+"""A slot that others free is seen within this time."""
 
-SCRIPTS = Scripts("corral.protocols.bridgemq")
-"""Our verbs, and the document's own four: claim_job, process_delayed, process_cron, release_lock."""
+BridgemqReceipt = ClaimReceipt | TripReceipt
+Rows = Sequence[BridgemqJobRow]
 
 
-def head(binding: Binding, settings: Settings, speaker: str = "") -> tuple[Any, ...]:
-    """The arguments every script of ours begins with (lua/parts/names.lua)."""
-    return (binding.clock(), speaker, settings.max_events)
+class Remaining(StrEnum):
+    """What a turn left in the waiting list."""
+
+    EMPTY = "empty"
+    MORE = "more"
+    """Jobs it has not looked at yet: claim again at once."""
+    OTHERS = "others"
+    """Only jobs that this worker cannot claim now."""
 
 
-class BridgemqBroker:
+class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, BridgemqReceipt]):
     """Jobs in and out of one queue of one namespace."""
 
     def __init__(self, binding: Binding) -> None:
-        self._binding = binding
-        self._store = binding.store
-        self._keys = Keys(binding.namespace, binding.queue)
-        self._settings = Settings.of(binding.profile)
+        super().__init__(binding)
         identity = self._settings.identity
         self._server = identity.server
         """Our name in locks and in the registry."""
         self._skills = pack([sorted(identity.stack), sorted(identity.capabilities), sorted(identity.region)])
-        self._id = uuid4().hex
-        self._trips = 0
-        self._unanswered: Trip | None = None
         self._cursor: bytes = b""
-        """How far the waiting jobs were looked at; only the server reads it (lua/parts/scanning.lua)."""
-        self._beaten_at: int | None = None
+        """How far the waiting jobs were looked at; opaque here (lua/parts/scan.lua)."""
+        self._beat_at: int | None = None
         self._swept_at: int | None = None
-        self._scheduler = Scheduler(binding, self._keys, self._settings)
-        self._idling = Idling(binding, self._keys, self._scheduler.once)
+        self._leader = ScheduleLeader(binding)
+        self._polls = 0
+        """Polls in a row without a claim."""
 
-    def _head(self) -> tuple[Any, ...]:
-        return head(self._binding, self._settings, self._server)
+    # -- submitting -------------------------------------------------------------------------------------
 
-    # -- in ---------------------------------------------------------------------------------------------
+    def _ledger_key(self, name: str) -> str:
+        return self._keys.ledger(name)
 
-    async def submit(
-        self, jobs: Sequence[Job], ledger: Ledger | None = None, together: bool = True
-    ) -> list[Added | Refused]:
-        if ledger is not None:
-            check_ids(jobs)
-        rows, refusals = encode_apart(jobs, self._encode, together)
-        batches = [rows[cut] for cut in cuts([len(row.raw) for row in rows])]
-        answers = await overlapped(batches, lambda batch: self._add(batch, ledger))
-        return with_refusals(list(chain.from_iterable(answers)), refusals)
-
-    async def drop_ledger(self, ledger: Ledger) -> None:
-        await self._store.call("UNLINK", self._keys.ledger(ledger.name))
-
-    def _encode(self, jobs: Sequence[Job]) -> list[Row]:
+    def _encode_jobs(self, jobs: Sequence[Job]) -> list[Rows]:
         now = self._binding.clock()
-        return encode_all(jobs, lambda job: codec.encode_job(job, now))
+        rows = encode_all(jobs, lambda job: codec.encode_job(job, now))
+        return [rows[cut] for cut in cuts([len(row.raw) for row in rows])]
 
-    async def _add(self, rows: Sequence[Row], ledger: Ledger | None) -> list[Added]:
+    async def _submit_batch(
+        self, batch: Rows, ledger: Ledger | None, together: bool
+    ) -> Sequence[Added | Refused]:
         keys = self._keys
-        names = [*keys.fixed, *(name(row.id) for row in rows for name in (keys.data, keys.status))]
+        names = [*keys.fixed, *(name(row.id) for row in batch for name in (keys.data, keys.status))]
+        seconds: int | str = ""
         if ledger is not None:
+            seconds = ledger.seconds
             names.append(keys.ledger(ledger.name))
         existing = await self._store.run(
-            SCRIPTS["submit"],
-            names,
-            (*head(self._binding, self._settings), self._binding.queue, pack(rows),
-             "" if ledger is None else ledger.seconds),
-        )  # fmt: skip
-        added = [Added(row.id) for row in rows]
-        for position in existing:
-            added[position] = Added(rows[position].id, existed=True)
-        return added
+            SCRIPTS["submit"], names, (*self._head(), self._binding.queue, pack(batch), seconds)
+        )
+        return added_jobs([row.id for row in batch], existing)
 
-    # -- out --------------------------------------------------------------------------------------------
+    # -- turns ------------------------------------------------------------------------------------------
 
-    async def turn(self, settlements: Sequence[Settlement], want: int) -> Turn:
-        verdicts: list[SettleError | None] = [None] * len(settlements)
-        rows = [
-            (position, row)
-            for position, settlement in enumerate(settlements)
-            if (row := encode_settlement(settlement)) is not None
-        ]
-        sizes = [len(row.value) + len(row.told) for _, row in rows]
-        *earlier, last = [rows[cut] for cut in cuts(sizes)] or [[]]
-        for batch in earlier:
-            await self._trip(batch, 0, verdicts)
-        return await self._trip(last, want, verdicts)
+    def _receipt(self, trip: int) -> BridgemqReceipt:
+        return TripReceipt(self._id, trip)
+
+    def _encode_settlement(self, settlement: Settlement[Any]) -> tuple[BridgemqSettlementRow, int]:
+        row = codec.encode_settlement(settlement)
+        return row, len(row.value) + len(row.data)
 
     async def _trip(
-        self, batch: Sequence[tuple[int, Ending]], want: int, verdicts: list[SettleError | None]
-    ) -> Turn:
-        if not batch and want <= 0:
-            return Turn(verdicts, (), Rest(Why.SATISFIED))
-        rows = [row for _, row in batch]
-        self._trips += 1
-        if want > 0:
-            self._unanswered = Trip(self._id, self._trips)
-        start = self._head()
-        now = start[0]
-        is_beating = want > 0 and self._is_beat_due(now)
-        codes, claimed, why, until, cursor, mark = await self._store.run(
+        self, rows: Sequence[BridgemqSettlementRow], want: int, receipt: BridgemqReceipt
+    ) -> TripAnswer[BridgemqReceipt]:
+        settings = self._settings
+        head = self._head(self._server)
+        now = head[0]
+        is_beating = want > 0 and self._is_due(self._beat_at, settings.beat_every_ms, now)
+        codes, claimed, reason, until, cursor, remaining = await self._store.run(
             SCRIPTS["turn"],
             [*self._keys.fixed, *self._keys.fences(row.id for row in rows), self._keys.trip(self._id)],
-            (*start, self._binding.queue, pack(rows), want, self._trips, self._binding.profile.lock_ms,
-             self._settings.heartbeat_ms, self._metadata(now) if is_beating else "", self._skills,
-             self._cursor, self._settings.result_s, self._settings.scan),
+            (*head, self._binding.queue, pack(rows), want, self._trips, self._binding.profile.lock_ms,
+             settings.heartbeat_ms, codec.encode_worker(settings.identity, now) if is_beating else "",
+             self._skills, self._cursor, settings.result_s, settings.scan),
         )  # fmt: skip
         if want > 0:
-            self._unanswered = None
             self._cursor = cursor
         if is_beating:
-            self._beaten_at = now
-        for (position, row), code in zip(batch, codes, strict=True):
-            verdicts[position] = _verdict(row.id, code)
-        claims = [codec.decode_claim(row, self._server, now) for row in claimed]
-        if claims:
-            self._idling.reset()
-        return Turn(verdicts, claims, Rest(Why(why.decode()), int(until) or None, Mark(mark.decode())))
+            self._beat_at = now
+        if claimed:
+            self._polls = 0
+        return TripAnswer(
+            settle_errors(ERRORS, [row.id for row in rows], codes),
+            [codec.decode_claim(row, self._server, now) for row in claimed],
+            Rest(RestReason(reason.decode()), int(until) or None, Remaining(remaining.decode())),
+        )
 
-    @property
-    def unanswered(self) -> Trip | None:
-        return self._unanswered
+    @staticmethod
+    def _is_due(last: int | None, every_ms: int, now: int) -> bool:
+        return last is None or abs(now - last) >= every_ms
+
+    # -- waiting ----------------------------------------------------------------------------------------
 
     async def wait(self, rest: Rest) -> None:
-        await self._idling.wait(rest)
+        if rest.reason is RestReason.SATISFIED or rest.cursor is Remaining.MORE:
+            return
+        if rest.reason is RestReason.PAUSED:
+            await self._wait_for_resume()
+        elif rest.reason is RestReason.LIMITED:
+            await self._poll(rest, LONGEST_LIMITED_POLL_S)
+        elif rest.cursor is Remaining.OTHERS:
+            await self._poll(rest, LONGEST_POLL_S)
+        else:
+            await self._wait_for_push(rest)
 
-    # -- upkeep -----------------------------------------------------------------------------------------
+    async def _wait_for_push(self, rest: Rest) -> None:
+        """Block on the empty list; any client's push ends it."""
+        deadline, due = self._binding.clock() + int(LONGEST_BLOCK_S * 1000), rest.until
+        waiting = self._keys.waiting
+        while True:
+            now = self._binding.clock()
+            if due is not None and due <= now:
+                await self._fire_if_due()
+                return
+            if now >= deadline:
+                return
+            end = deadline if due is None else min(due, deadline)
+            seconds = min(max((end - now) / 1000, 0.001), LOOK_EVERY_S)
+            # moved from the left end to the left end: it stays where it is
+            if await self._blocking.call("BLMOVE", waiting, waiting, "LEFT", "LEFT", seconds) is not None:
+                return
+            due = await self._next_due()
 
-    async def extend(self, claims: Sequence[Claim]) -> Extension:
-        lost: list[Claim] = []
-        cancelled: list[Claim] = []
-        for start in range(0, len(claims), MOST_ROWS):
-            chunk = claims[start : start + MOST_ROWS]
-            codes = await self._store.run(
-                SCRIPTS["extend"],
-                [*self._keys.fixed, *self._keys.fences(claim.job.id for claim in chunk)],
-                (*self._head(), self._binding.profile.lock_ms, self._settings.heartbeat_ms,
-                 pack([(claim.job.id, claim.receipt.fence) for claim in chunk])),
-            )  # fmt: skip
-            for claim, code in zip(chunk, codes, strict=True):
-                if code == CANCELLING:
-                    cancelled.append(claim)
-                elif code != 0:
-                    lost.append(claim)
-        return Extension(lost, cancelled)
+    async def _poll(self, rest: Rest, longest: float) -> None:
+        """Sleep longer each time: with others' jobs in the list, nothing can be blocked on."""
+        seconds = min(FIRST_POLL_S * 2 ** min(self._polls, 16), longest)
+        self._polls += 1
+        if rest.until is not None:
+            left = (rest.until - self._binding.clock()) / 1000
+            if left <= seconds:
+                await asyncio.sleep(max(left, 0.001))
+                await self._fire_if_due()
+                return
+        await asyncio.sleep(seconds)
+
+    async def _wait_for_resume(self) -> None:
+        deadline = self._binding.clock() + int(LONGEST_BLOCK_S * 1000)
+        seconds = 0.02
+        while self._binding.clock() < deadline:
+            await asyncio.sleep(seconds)
+            seconds = min(seconds * 2, 0.2)
+            if not await self._store.call("SISMEMBER", self._keys.paused, self._binding.queue):
+                return
+
+    async def _next_due(self) -> int | None:
+        firsts = await self._store.pipe(
+            [("ZRANGE", key, 0, 0, "WITHSCORES") for key in (self._keys.delayed, self._keys.cron)]
+        )
+        scores = [float(first[1]) for first in firsts if first]
+        soon = [score for score in scores if score < 1e15]
+        return int(min(soon)) if soon else None
+
+    async def _fire_if_due(self) -> None:
+        """Fire due schedules; the turn that follows promotes delayed jobs."""
+        first = await self._store.call("ZRANGE", self._keys.cron, 0, 0, "WITHSCORES")
+        if first and float(first[1]) <= self._binding.clock():
+            # not cancelled half-way: a schedule taken and not fired would wait for its lease to expire
+            await asyncio.shield(asyncio.ensure_future(self._leader.fire_due()))
+
+    # -- maintenance ------------------------------------------------------------------------------------
+
+    async def _renew(self, claims: Sequence[Claim[Any]]) -> tuple[Iterable[int], Iterable[int]]:
+        codes = await self._store.run(
+            SCRIPTS["extend"],
+            [*self._keys.fixed, *self._keys.fences(claim.job.id for claim in claims)],
+            (*self._head(self._server), self._binding.profile.lock_ms, self._settings.heartbeat_ms,
+             pack([(claim.job.id, claim.receipt.fence) for claim in claims])),
+        )  # fmt: skip
+        lost = [index for index, code in enumerate(codes) if code not in (0, CANCELLING)]
+        return lost, [index for index, code in enumerate(codes) if code == CANCELLING]
 
     async def promote(self) -> int:
-        """Due jobs become claimable; the leader among the schedulers fires what is due, and mends."""
-        moved: int = await self._store.run(SCRIPTS["promote"], self._keys.fixed, self._head())
-        fired = await self._scheduler.once()
+        """Make due jobs claimable; the leader also fires due schedules, and looks for dead workers."""
+        moved: int = await self._store.run(SCRIPTS["promote"], self._keys.fixed, self._head(self._server))
+        fired = await self._leader.fire_due()
         if fired is None:
             return moved
-        # the leader looks for dead workers more often than the others do
         now = self._binding.clock()
-        if self._swept_at is None or abs(now - self._swept_at) >= self._settings.sweep_every_ms:
+        if self._is_due(self._swept_at, self._settings.sweep_every_ms, now):
             self._swept_at = now
             await self._sweep()
-        await self._scheduler.audit()
+        await self._leader.audit_if_due()
         return moved + fired
 
-    async def recover(self, owner: Any = None) -> Recovery:
-        return await self._sweep() if owner is None else await self._adopt(owner)
-
-    async def _sweep(self) -> Recovery:
+    async def _sweep(self) -> Recovery[BridgemqReceipt]:
+        settings = self._settings
         requeued: list[str] = []
         ended: list[str] = []
         page = b"0"
         while True:
-            back, over, page = await self._store.run(
-                SCRIPTS["recover"],
-                self._keys.fixed,
-                (*head(self._binding, self._settings), page, RECOVER_ROWS, self._settings.heartbeat_ms,
-                 self._settings.result_s, FORGET_WORKER_MS),
-            )  # fmt: skip
+            back, over, page = await self._run(
+                "recover", page, RECOVER_ROWS, settings.heartbeat_ms, settings.result_s, FORGET_WORKER_MS
+            )
             requeued += [job_id.decode() for job_id in back]
             ended += [job_id.decode() for job_id in over]
             if page == b"0":
                 return Recovery((), requeued, ended)
 
-    async def _adopt(self, owner: Trip | Receipt) -> Recovery:
-        """What one trip claimed, or (by the receipt of one claim) that claim, where it is still ours."""
-        asked: tuple[Any, ...]
-        if isinstance(owner, Trip):
-            broker, asked = owner.broker, (owner.number, "", "")
+    async def _adopt(self, owner: BridgemqReceipt) -> Sequence[Claim[BridgemqReceipt]]:
+        """Return what a trip claimed or, by the receipt of one claim, that claim."""
+        arguments: tuple[Any, ...]
+        if isinstance(owner, TripReceipt):
+            broker, arguments = owner.broker, (owner.number, "", "")
         else:
-            broker, asked = self._id, ("", owner.job_id, owner.fence)
-        start = self._head()
+            broker, arguments = self._id, ("", owner.job_id, owner.fence)
+        head = self._head(self._server)
         rows = await self._store.run(
-            SCRIPTS["adopt"], [*self._keys.fixed, self._keys.trip(broker)], (*start, *asked)
+            SCRIPTS["adopt"], [*self._keys.fixed, self._keys.trip(broker)], (*head, *arguments)
         )
-        if owner == self._unanswered:
-            self._unanswered = None
-        return Recovery([codec.decode_claim(row, self._server, start[0]) for row in rows])
+        return [codec.decode_claim(row, self._server, head[0]) for row in rows]
+
+    def _connection_name(self) -> str:
+        return self._keys.connection_name(self._binding.profile.name)
 
     async def close(self) -> None:
-        await self._idling.close()
-        await self._scheduler.close()
-
-    def _is_beat_due(self, now: int) -> bool:
-        return self._beaten_at is None or abs(now - self._beaten_at) >= self._settings.beat_every_ms
-
-    def _metadata(self, now: int) -> bytes:
-        return metadata(self._settings.identity, now)
-
-
-def _verdict(job_id: str, code: int | bytes) -> SettleError | None:
-    if isinstance(code, bytes):
-        return SettlementFailed(job_id, code.decode("utf-8", "replace"))
-    if code == 0:
-        return None
-    error, detail = ERRORS[code]
-    return error(job_id, detail)
+        await super().close()
+        await self._leader.release()

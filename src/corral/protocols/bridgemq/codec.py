@@ -1,5 +1,8 @@
-"""Jobs, settlements and events to and from the words of the BridgeMQ data model."""
+"""Jobs and settlements, to and from the wire format of the BridgeMQ data model."""
 
+import os
+import re
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -9,12 +12,14 @@ import orjson
 from msgspec import Struct
 
 from corral.core import payload
-from corral.core.event import EventKind, JobEvent
+from corral.core.event import EventKind
 from corral.core.job import DEFAULT_ATTEMPTS, Backoff, Claim, Job, JobOptions, JobState
-from corral.core.options import Capability, require
+from corral.core.outcome import Cancelled, Completed, Dead, Outcome, Postponed, Released, Retry, Settlement
+from corral.core.routing import Identity
 from corral.errors import InvalidOptions
 from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, NAME
-from corral.protocols.bridgemq.options import CAPABILITIES, Wanted, read_wanted, wanted
+from corral.protocols.bridgemq.options import BridgemqOptions, check_shared, decode_options, parse_options
+from corral.protocols.wire import clean, fields_of, text, whole
 
 HIGH_PRIORITY = 7
 """From this priority on a job goes to the front."""
@@ -34,9 +39,10 @@ _OWN_FIELDS = frozenset(
     {"id", "jobId", "type", "queue", "data", "payload", "priority", "attempt", "attempts", "maxAttempts"}
     | {"backoff", "retry", "target", "schedule", "rateLimit", "createdAt", "keepData", "keepLogs"}
 )
+_ERROR_NAME = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?::|$)")
 
 
-class Receipt(Struct, frozen=True):
+class ClaimReceipt(Struct, frozen=True):
     """What fences one attempt: the job, the worker in its lock, and the number of this claim."""
 
     job_id: str
@@ -44,18 +50,11 @@ class Receipt(Struct, frozen=True):
     fence: int
 
 
-class Trip(Struct, frozen=True):
-    """One round trip of one broker that asked for jobs."""
-
-    broker: str
-    number: int
+# -- new jobs -----------------------------------------------------------------------------------------------
 
 
-# -- jobs in ------------------------------------------------------------------------------------------------
-
-
-class Row(NamedTuple):
-    """One job as the submit script reads it."""
+class BridgemqJobRow(NamedTuple):
+    """A new job as the submit script reads it."""
 
     id: str
     raw: bytes
@@ -65,43 +64,32 @@ class Row(NamedTuple):
     is_front: bool
 
 
-def encode_job(job: Job, now: int) -> Row:
-    """A row for the submit script; refuses what the contract has no word for."""
+def encode_job(job: Job, now: int) -> BridgemqJobRow:
+    """Return a row for the submit script; refuses what the document has no word for."""
     options = job.options
-    _check_options(options)
-    asked = wanted(options.extra, now)
+    check_shared(options)
+    own = parse_options(options.extra, now)
     job_id = job.id or str(uuid4())
-    if asked.cron:
-        status, score = "cron", asked.next_fire
+    if own.cron:
+        status, score = "cron", own.next_fire
     elif options.delay:
         status, score = "delayed", now + options.delay
     else:
         status, score = "waiting", 0
-    raw = encode_raw(job, job_id, asked, now)
-    return Row(job_id, raw, status, score, job.name, is_front(options.priority))
-
-
-def _check_options(options: JobOptions) -> None:
-    refused = (
-        (options.lifo, Capability.LIFO, "lifo=True"),
-        (options.keep_completed is not None, Capability.REMOVAL, f"keep_completed={options.keep_completed}"),
-        (options.keep_dead is not None, Capability.REMOVAL, f"keep_dead={options.keep_dead}"),
-    )
-    for is_asked, capability, asked in refused:
-        if is_asked:
-            require(NAME, CAPABILITIES, capability, asked)
+    raw = encode_raw(job, job_id, own, now)
+    return BridgemqJobRow(job_id, raw, status, score, job.name, is_front(options.priority))
 
 
 def is_front(priority: float) -> bool:
-    """Does a job of this priority go to the front?"""
+    """Return whether a job of this priority goes to the front."""
     return priority >= HIGH_PRIORITY
 
 
-def encode_raw(job: Job, job_id: str, asked: Wanted, now: int) -> bytes:
-    """The job's JSON, with the user's data as it was encoded once."""
+def encode_raw(job: Job, job_id: str, own: BridgemqOptions, now: int) -> bytes:
+    """Return the job's JSON, with the user's data as it was encoded once."""
     options = job.options
     data = payload.encode(job.data, "data")
-    schedule = asked.schedule
+    schedule = own.schedule
     if schedule is None and options.delay:
         schedule = {"delay": options.delay, "runAt": now + options.delay}
     fields: dict[str, Any] = {
@@ -113,12 +101,12 @@ def encode_raw(job: Job, job_id: str, asked: Wanted, now: int) -> bytes:
         "attempt": 0,
         "maxAttempts": options.attempts,
         "backoff": _encode_backoff(options.backoff),
-        "target": asked.target or None,
+        "target": own.target or None,
         "schedule": schedule,
-        "rateLimit": asked.rate or None,
+        "rateLimit": own.rate or None,
         "createdAt": job.created_at or now,
     }
-    if asked.keep_data:
+    if own.keep_data:
         fields["keepData"] = True
     if options.keep_logs is not None:
         fields["keepLogs"] = options.keep_logs
@@ -136,18 +124,18 @@ def _encode_backoff(backoff: Backoff | None) -> dict[str, Any] | None:
     return wire
 
 
-# -- jobs out -----------------------------------------------------------------------------------------------
+# -- jobs ---------------------------------------------------------------------------------------------------
 
 
-def decode_claim(row: Sequence[Any], worker: str, now: int) -> Claim:
-    """A claim from a row of the scripts: [id, JSON, attempts since, fence, failure]."""
+def decode_claim(row: Sequence[Any], worker: str, now: int) -> Claim[ClaimReceipt]:
+    """Return a claim from a row of the scripts: [id, JSON, attempts since, fence, failure]."""
     job_id, raw, attempts, fence, failure = row
-    known = Known(raw=raw, status="active", attempts=attempts, fence=fence, failure=failure)
-    job = decode_job(_text(job_id), known, claimed_at=now, worker=worker)
-    return Claim(job, Receipt(job.id, worker, int(fence)))
+    record = JobRecord(raw=raw, status="active", attempts=attempts, fence=fence, failure=failure)
+    job = decode_job(text(job_id), record, claimed_at=now, worker=worker)
+    return Claim(job, ClaimReceipt(job.id, worker, int(fence)))
 
 
-class Known(Struct, frozen=True, kw_only=True):
+class JobRecord(Struct, frozen=True, kw_only=True):
     """What the server has of one job; each part may be missing."""
 
     raw: bytes | None = None
@@ -161,17 +149,19 @@ class Known(Struct, frozen=True, kw_only=True):
     holder: bytes | None = None
 
 
-def decode_job(job_id: str, known: Known, claimed_at: int | None = None, worker: str | None = None) -> Job:
-    """A job from what the server has of it."""
-    wire, broken = _decode_raw(known.raw)
-    summary = _object(known.summary)
-    result = _object(known.result)
-    failure = {_text(name): value for name, value in _pairs(known.failure)} if known.failure else {}
-    state = STATES.get(known.status)
-    attempts_made = _number(wire.get("attempt", wire.get("attempts"))) + _number(known.attempts)
+def decode_job(
+    job_id: str, record: JobRecord, claimed_at: int | None = None, worker: str | None = None
+) -> Job:
+    """Return a job from what the server has of it."""
+    wire, is_broken = _decode_raw(record.raw)
+    summary = _object(record.summary)
+    result = _object(record.result)
+    failure = {text(name): value for name, value in fields_of(record.failure).items()}
+    state = STATES.get(record.status)
+    attempts_made = whole(wire.get("attempt", wire.get("attempts"))) + whole(record.attempts)
     is_completed = state is JobState.COMPLETED
     reason, trace = _decode_failure(failure, result)
-    held_at, holder = _decode_holder(known.holder)
+    held_at, holder = _decode_holder(record.holder)
     return Job(
         id=job_id,
         name=_word(wire.get("type")) or _word(summary.get("type")),
@@ -179,26 +169,26 @@ def decode_job(job_id: str, known: Known, claimed_at: int | None = None, worker:
         queue=_word(wire.get("queue")) or _word(summary.get("queue")) or DEFAULT_QUEUE,
         options=_decode_options(wire, attempts_made),
         state=state,
-        attempts_made=_number(summary.get("attempt")) if is_completed else attempts_made,
-        starts=_number(known.fence),
-        created_at=_number(wire.get("createdAt")) or _number(summary.get("createdAt")),
-        started_at=claimed_at or held_at or _number(summary.get("startedAt")) or None,
-        finished_at=_number(result.get("completedAt")) or _number(failure.get("at")) or None
+        attempts_made=whole(summary.get("attempt")) if is_completed else attempts_made,
+        starts=whole(record.fence),
+        created_at=whole(wire.get("createdAt")) or whole(summary.get("createdAt")),
+        started_at=claimed_at or held_at or whole(summary.get("startedAt")) or None,
+        finished_at=whole(result.get("completedAt")) or whole(failure.get("at")) or None
         if state in (JobState.COMPLETED, JobState.DEAD)
         else None,
-        progress=_decode_progress(known.progress),
+        progress=_decode_progress(record.progress),
         result=result.get("data") if is_completed else None,
         reason=None if is_completed else reason,
         trace=() if is_completed else trace,
         worker=worker or holder or _word(summary.get("worker")) or None,
-        doomed="its job data is no JSON object" if broken else None,
+        doomed="its job data is no JSON object" if is_broken else None,
         extra={name: value for name, value in wire.items() if name not in _OWN_FIELDS}
-        | ({"status": known.status} if known.status else {}),
+        | ({"status": record.status} if record.status else {}),
     )
 
 
 def _decode_raw(raw: bytes | None) -> tuple[dict[str, Any], bool]:
-    """The fields of a job's JSON; and was there something that is none?"""
+    """Return the fields of a job's JSON, and whether it is no JSON object."""
     if raw is None:
         return {}, False
     wire = payload.decode(raw)
@@ -212,26 +202,25 @@ def _decode_options(wire: Mapping[str, Any], attempts_made: int) -> JobOptions:
     retry = retry if isinstance(retry, dict) else {}
     schedule = wire.get("schedule")
     schedule = schedule if isinstance(schedule, dict) else {}
-    attempts = _number(wire.get("maxAttempts")) or _number(retry.get("attempts")) or DEFAULT_ATTEMPTS
-    keep_logs = _number(wire.get("keepLogs"))
+    attempts = whole(wire.get("maxAttempts")) or whole(retry.get("attempts")) or DEFAULT_ATTEMPTS
     return JobOptions(
-        priority=_number(wire.get("priority")),
-        delay=_number(schedule.get("delay")),
+        priority=whole(wire.get("priority")),
+        delay=whole(schedule.get("delay")),
         attempts=attempts,
         backoff=_decode_backoff(wire.get("backoff") or retry.get("backoff"), attempts_made),
-        keep_logs=keep_logs or None,
-        extra=read_wanted(wire),
+        keep_logs=whole(wire.get("keepLogs")) or None,
+        extra=decode_options(wire),
     )
 
 
 def _decode_backoff(wire: Any, attempts_made: int) -> Backoff | None:
-    """A backoff; what only strangers write (linear, a cap of its own) is worked out for the next attempt."""
+    """Return a backoff; what only foreign clients write (linear, a cap) is computed for the next attempt."""
     if not isinstance(wire, dict):
         return None
-    kind, delay = _word(wire.get("type")), _number(wire.get("delay"))
+    kind, delay = _word(wire.get("type")), whole(wire.get("delay"))
     jitter = wire.get("jitter")
     share = float(jitter) if isinstance(jitter, bool | int | float) and 0 <= jitter <= 1 else 0.0
-    most = _number(wire.get("maxDelay"))
+    most = whole(wire.get("maxDelay"))
     if kind == "linear":
         kind, delay = "fixed", delay * (attempts_made + 1)
     elif kind == "exponential" and most:
@@ -244,7 +233,7 @@ def _decode_failure(
 ) -> tuple[str | None, tuple[str, ...]]:
     if failure:
         traces = payload.decode(failure.get("traces", b"[]"))
-        return _text(failure.get("reason", b"")), tuple(map(str, traces)) if isinstance(traces, list) else ()
+        return text(failure.get("reason", b"")), tuple(map(str, traces)) if isinstance(traces, list) else ()
     error = result.get("error")
     if not isinstance(error, dict):
         return None, ()
@@ -253,18 +242,137 @@ def _decode_failure(
 
 
 def _decode_holder(raw: bytes | None) -> tuple[int | None, str | None]:
-    """(claimed at, worker) of an active job."""
+    """Return (claimed at, worker) of an active job."""
     if raw is None:
         return None, None
     _, at, _, worker = msgpack.unpackb(raw, raw=True)
-    return int(at), _text(worker) or None
+    return int(at), text(worker) or None
 
 
-# -- progress -----------------------------------------------------------------------------------------------
+def _object(raw: bytes | None) -> dict[str, Any]:
+    decoded = payload.decode(raw) if raw else None
+    return decoded if isinstance(decoded, dict) else {}
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+# -- settlements --------------------------------------------------------------------------------------------
+
+
+class BridgemqSettlementRow(NamedTuple):
+    """A settlement as the turn script reads it."""
+
+    id: str
+    fence: int
+    verb: str
+    at: int
+    type: str
+    attempt: int
+    """The number of the attempt that ended."""
+    value: bytes = b""
+    """The result's JSON."""
+    reason: str = ""
+    traces: bytes = b"[]"
+    data: bytes = b""
+    """What the event has."""
+    delay: int = 0
+    is_front: bool = False
+    keeps_data: bool = False
+    summary: bytes = b""
+
+
+def encode_settlement(settlement: Settlement[ClaimReceipt]) -> BridgemqSettlementRow:
+    """Return a row for the turn script."""
+    claim, outcome, at = settlement.claim, settlement.outcome, settlement.at
+    job, receipt = claim.job, claim.receipt
+    attempt = job.attempts_made + 1
+    match outcome:
+        case Completed(result=result):
+            return BridgemqSettlementRow(
+                job.id, receipt.fence, "completed", at, job.name, attempt,
+                value=b'{"success":true,"data":%b,%b' % (result, _times(job, at)),
+                data=b'{"result":%b}' % result,
+                keeps_data=bool(job.options.extra.get("keep_data")),
+                summary=_summary(job, receipt.worker),
+            )  # fmt: skip
+        case Released():
+            return BridgemqSettlementRow(job.id, receipt.fence, "released", at, job.name, attempt)
+        case Postponed(delay=delay):
+            return BridgemqSettlementRow(
+                job.id, receipt.fence, "postponed", at, job.name, attempt, delay=delay
+            )
+        case Retry(delay=delay, reason=reason, trace=trace):
+            return BridgemqSettlementRow(
+                job.id, receipt.fence, "retry", at, job.name, attempt,
+                reason=clean(reason), traces=_traces(job, trace), delay=delay,
+                data=orjson.dumps({"reason": clean(reason), "delay": delay}),
+                is_front=is_front(job.options.priority),
+            )  # fmt: skip
+    reason, trace, event = _end(outcome)
+    return BridgemqSettlementRow(
+        job.id, receipt.fence, "dead", at, job.name, attempt,
+        value=b'{"success":false,"error":%b,%b' % (_error(reason, trace), _times(job, at)),
+        reason=reason, traces=_traces(job, trace), data=orjson.dumps({"reason": reason, **event}),
+    )  # fmt: skip
+
+
+def _end(outcome: Outcome) -> tuple[str, str, dict[str, Any]]:
+    """Return (reason, trace, what else the event has) of a job that will not run again."""
+    match outcome:
+        case Dead(reason=reason, trace=trace):
+            return clean(reason), clean(trace), {}
+        case Cancelled(reason=reason):
+            return clean(reason), "", {"cancelled": True}
+    return f"the handler waits for children, but protocol {NAME!r} has none", "", {}
+
+
+def _times(job: Job, at: int) -> bytes:
+    took = max(at - job.started_at, 0) if job.started_at else 0
+    return b'"completedAt":%d,"processingTime":%d}' % (at, took)
+
+
+def _error(reason: str, trace: str) -> bytes:
+    last = trace.rstrip().rpartition("\n")[2]
+    name = _ERROR_NAME.match(last)
+    return orjson.dumps({"message": reason, "stack": trace, "name": name.group(1) if name else "Error"})
+
+
+def _summary(job: Job, worker: str) -> bytes:
+    return orjson.dumps(
+        {
+            "type": job.name,
+            "queue": job.queue,
+            "createdAt": job.created_at,
+            "startedAt": job.started_at,
+            "attempt": job.attempts_made + 1,
+            "worker": worker,
+        }
+    )
+
+
+def _traces(job: Job, trace: str) -> bytes:
+    """Return every attempt's trace so far, the newest last."""
+    return orjson.dumps([clean(lines) for lines in (*job.trace, trace) if lines])
+
+
+# -- what workers write -------------------------------------------------------------------------------------
+
+RESERVED_STEPS = frozenset(map(str, EventKind)) | {"removed", "failed"}
+
+
+def encode_step(step: str) -> str:
+    """Return the name of a handler's own event."""
+    if not isinstance(step, str) or not step or len(step) > 255:
+        raise InvalidOptions(f"step {step!r} does not fit; use a text of 1 to 255 characters")
+    if step in RESERVED_STEPS:
+        raise InvalidOptions(f"event name {step!r} has a meaning of its own; use another")
+    return clean(step)
 
 
 def encode_progress(value: Any, now: int) -> bytes:
-    """The progress as the document's JSON: a percentage, a message, anything else as data."""
+    """Return the progress as the document's JSON: a percentage, a message, anything else as data."""
     wire: dict[str, Any] = {"percent": None}
     match value:
         case bool():
@@ -280,8 +388,6 @@ def encode_progress(value: Any, now: int) -> bytes:
 
 def _decode_progress(raw: bytes | None) -> Any:
     wire = _object(raw)
-    if not wire:
-        return None
     if wire.get("data") is not None:
         return wire["data"]
     if wire.get("message") is not None:
@@ -289,81 +395,16 @@ def _decode_progress(raw: bytes | None) -> Any:
     return wire.get("percent")
 
 
-# -- events -------------------------------------------------------------------------------------------------
-
-_EVENT_FIELDS = frozenset({"event", "at", "jobId", "type", "queue", "worker", "attempt", "prev", "data"})
-
-
-def decode_event(entry_id: bytes, flat: Sequence[bytes]) -> JobEvent:
-    """An entry of the shared event stream."""
-    fields = {_text(name): value for name, value in _pairs(flat)}
-    attempt = fields.get("attempt")
-    data = fields.get("data")
-    return JobEvent(
-        id=entry_id.decode(),
-        protocol=NAME,
-        queue=_text(fields.get("queue", b"")) or DEFAULT_QUEUE,
-        at=_number(fields.get("at")) or int(entry_id.split(b"-")[0]),
-        kind=_text(fields.get("event", b"")),
-        job_id=_text(fields.get("jobId", b"")) or None,
-        name=_text(fields.get("type", b"")) or None,
-        attempt=None if attempt is None else _number(attempt),
-        previous=_text(fields.get("prev", b"")) or None,
-        worker=_text(fields.get("worker", b"")) or None,
-        data=(None if not data else payload.decode(data))
-        or ({name: _text(value) for name, value in fields.items() if name not in _EVENT_FIELDS} or None),
+def encode_worker(identity: Identity, now: int) -> bytes:
+    """Return a worker's description in the registry; several stacks or regions are listed as one text."""
+    return orjson.dumps(
+        {
+            "serverId": identity.server,
+            "stack": ",".join(sorted(identity.stack)),
+            "region": ",".join(sorted(identity.region)),
+            "capabilities": sorted(identity.capabilities),
+            "lastSeen": now,
+            "pid": os.getpid(),
+            "hostname": socket.gethostname(),
+        }
     )
-
-
-RESERVED_STEPS = frozenset(map(str, EventKind)) | {"removed", "failed"}
-
-
-def encode_step(step: str) -> str:
-    """The name of a handler's own event."""
-    if not isinstance(step, str) or not step or len(step) > 255:
-        raise InvalidOptions(f"step {step!r} does not fit; use a text of 1 to 255 characters")
-    if step in RESERVED_STEPS:
-        raise InvalidOptions(f"event name {step!r} has a meaning of its own; use another")
-    return clean(step)
-
-
-# -- words --------------------------------------------------------------------------------------------------
-
-
-def pack(rows: Any) -> bytes:
-    """Rows for a script."""
-    packed: bytes = msgpack.packb(rows, use_bin_type=False)
-    return packed
-
-
-def _pairs(flat: Sequence[bytes]) -> Sequence[tuple[bytes, bytes]]:
-    return list(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _object(raw: bytes | None) -> dict[str, Any]:
-    decoded = payload.decode(raw) if raw else None
-    return decoded if isinstance(decoded, dict) else {}
-
-
-def clean(text: str) -> str:
-    # half a surrogate pair has no place in UTF-8, and an error message must not fail for it
-    return text.encode("utf-8", "replace").decode()
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _number(value: Any) -> int:
-    if type(value) is int:
-        return value
-    if value is None:  # as most are: an exception for each would cost more than the rest of the job
-        return 0
-    try:
-        return int(value)
-    except (TypeError, ValueError, OverflowError):
-        return 0

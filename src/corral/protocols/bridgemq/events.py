@@ -1,59 +1,68 @@
-"""The BridgeMQ protocol's EventLog: one queue's share of the namespace's event stream."""
+"""The bridgemq protocol's EventLog: one queue's part of the namespace's event stream."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from corral.core.event import Extent, JobEvent
-from corral.core.job import Job
-from corral.core.pages import EventPage, Marks, columns_of
-from corral.protocols.base import Binding, events_of
-from corral.protocols.bridgemq import codec
-from corral.protocols.bridgemq.keys import Keys
+from corral.core import payload
+from corral.core.event import EventPage, JobEvent, columns_of
+from corral.protocols.base import Binding
+from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, NAME, BridgemqKeys
+from corral.protocols.events import BaseEventLog
+from corral.protocols.wire import fields_of, text, whole
 from corral.store import streams
 
+_OWN_FIELDS = frozenset({"event", "at", "jobId", "type", "queue", "worker", "attempt", "prev", "data"})
 
-class BridgemqEventLog:
-    """What our own parts did to the jobs of one queue; strangers do not write here."""
+
+class BridgemqEventLog(BaseEventLog):
+    """What Corral did to the jobs of one queue; foreign clients do not write here.
+
+    Extent and marks are of the whole stream: the events of one queue would have to be read to be counted.
+    """
 
     def __init__(self, binding: Binding) -> None:
-        self._store = binding.store
-        self._queue = binding.queue
-        self._stream = Keys(binding.namespace, binding.queue).part("events")
+        super().__init__(binding, BridgemqKeys(binding.namespace, binding.queue).events)
+
+    def _decode(self, entries: Sequence[Sequence[Any]]) -> list[JobEvent]:
+        events = (decode_event(entry_id, flat) for entry_id, flat in entries)
+        return [event for event in events if event.queue == self._binding.queue]
 
     async def range(self, after: str = "-", count: int = 1000) -> list[JobEvent]:
-        found: list[JobEvent] = []
-        while len(found) < count:
-            # a page of others' events is no end: it goes on until there are enough, or no more
+        events: list[JobEvent] = []
+        while len(events) < count:
+            # a page of other queues' events is not the end
             entries = await streams.read_range(self._store, self._stream, after, count)
-            found += [event for event in map(_decode, entries) if event.queue == self._queue]
+            events += self._decode(entries)
             if len(entries) < count:
                 break
             after = entries[-1][0].decode()
-        return found[:count]
+        return events[:count]
 
     async def tail(self, after: str = "$") -> AsyncGenerator[JobEvent]:
         async for entries in streams.follow(self._store, self._stream, after):
-            for entry in entries:
-                event = _decode(entry)
-                if event.queue == self._queue:
-                    yield event
-
-    async def of_job(self, job: Job, after: str = "-") -> list[JobEvent]:
-        return await events_of(self, job, after)
-
-    async def extent(self) -> Extent:
-        """How far the stream reaches, with the events of every queue in it."""
-        return await streams.extent(self._store, self._stream)
+            for event in self._decode(entries):
+                yield event
 
     async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
         extent, _, entries = await streams.read_page(self._store, self._stream, after, until, count)
-        ours = [event for event in map(_decode, entries) if event.queue == self._queue]
-        return streams.page_of(columns_of(ours), extent, entries)
-
-    async def marks(self, after: str, until: str, first: int, step: int) -> Marks:
-        """Marks among the events of every queue: only the server could tell them apart, by reading each."""
-        return await streams.mark(self._store, self._stream, after, until, first, step)
+        return streams.page_of(columns_of(self._decode(entries)), extent, entries)
 
 
-def _decode(entry: Sequence[Any]) -> JobEvent:
-    return codec.decode_event(entry[0], entry[1])
+def decode_event(entry_id: bytes, flat: Sequence[bytes]) -> JobEvent:
+    """Return an entry of the event stream."""
+    fields = {text(name): value for name, value in fields_of(flat).items()}
+    attempt, data = fields.get("attempt"), fields.get("data")
+    return JobEvent(
+        id=entry_id.decode(),
+        protocol=NAME,
+        queue=text(fields.get("queue", b"")) or DEFAULT_QUEUE,
+        at=whole(fields.get("at")) or int(entry_id.split(b"-")[0]),
+        kind=text(fields.get("event", b"")),
+        job_id=text(fields.get("jobId", b"")) or None,
+        name=text(fields.get("type", b"")) or None,
+        attempt=None if attempt is None else whole(attempt),
+        previous=text(fields.get("prev", b"")) or None,
+        worker=text(fields.get("worker", b"")) or None,
+        data=(None if not data else payload.decode(data))
+        or ({name: text(value) for name, value in fields.items() if name not in _OWN_FIELDS} or None),
+    )

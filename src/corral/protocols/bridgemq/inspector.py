@@ -1,4 +1,4 @@
-"""The BridgeMQ protocol's Inspector: reads."""
+"""The bridgemq protocol's Inspector: reads."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -8,66 +8,56 @@ import orjson
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.ports import Gauge, WorkerInfo
-from corral.protocols.base import Binding, search
 from corral.protocols.bridgemq import codec
-from corral.protocols.bridgemq.broker import SCRIPTS, head
-from corral.protocols.bridgemq.codec import Known
-from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, Keys
-from corral.protocols.bridgemq.names_with import names_with
-from corral.protocols.bridgemq.options import Settings
+from corral.protocols.bridgemq.codec import JobRecord
+from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, BridgemqKeys
+from corral.protocols.bridgemq.scripts import SCRIPTS, BridgemqPort
+from corral.protocols.operator import search
+from corral.protocols.wire import text
 from corral.store.client import Store
+from corral.store.scanning import keys_with_prefix
 
 PAGE = 500
 COUNTED = 2000
-"""Up to so many ids are always looked at to tell whose they are."""
-CONCURRENT_TEXT = "Active jobs of a type, as its limit counts them."
+"""Up to so many ids are always read to find their queue."""
 
 
-class BridgemqInspector:
-    """Counts, jobs, dead letters, schedules and workers; lists are shared by all queues of a namespace."""
-
-    def __init__(self, binding: Binding) -> None:
-        self._binding = binding
-        self._store = binding.store
-        self._keys = Keys(binding.namespace, binding.queue)
-        self._settings = Settings.of(binding.profile)
-
-    def _head(self) -> tuple[Any, ...]:
-        return head(self._binding, self._settings)
+class BridgemqInspector(BridgemqPort):
+    """Counts, jobs and workers; lists are shared by all queues of a namespace."""
 
     # -- counts -----------------------------------------------------------------------------------------
 
     async def counts(self) -> dict[JobState, int]:
-        """How many jobs of this queue are in each state.
+        """Return how many jobs of this queue are in each state.
 
         The document has one list for all queues. While only this queue is known, its length is the answer;
-        with others beside it the ids are looked at, page by page.
+        with others beside it the ids are read, page by page.
         """
-        part = self._keys.part
+        keys = self._keys
         waiting, delayed, active, dead, completed, known = await self._store.pipe(
             [
-                ("LLEN", part("jobs:waiting")),
-                ("ZCARD", part("jobs:delayed")),
-                ("SCARD", part("jobs:active")),
-                ("LLEN", part("jobs:deadletter")),
-                ("ZCARD", self._keys.completed(self._binding.queue)),
-                ("SMEMBERS", part("queues:known")),
+                ("LLEN", keys.waiting),
+                ("ZCARD", keys.delayed),
+                ("SCARD", keys.active),
+                ("LLEN", keys.dead_letters),
+                ("ZCARD", keys.completed),
+                ("SMEMBERS", keys.known),
             ]
         )
         is_alone = set(known) <= {self._binding.queue.encode()}
-        lists = {"waiting": waiting, "delayed": delayed, "active": active, "deadletter": dead}
-        counted = {name: length for name, length in lists.items() if is_alone and length > COUNTED}
-        names = [name for name in lists if name not in counted]
-        # the first pages show one moment: of a short queue no job is missed because it moves meanwhile
+        lengths = {"waiting": waiting, "delayed": delayed, "active": active, "deadletter": dead}
+        counts = {name: length for name, length in lengths.items() if is_alone and length > COUNTED}
+        names = [name for name in lengths if name not in counts]
+        # the first pages are of one moment: of a short queue no job is missed because it moves meanwhile
         pages = await self._store.run_together(SCRIPTS["count"], [self._page(name, b"0") for name in names])
         for name, (count, following) in zip(names, pages, strict=True):
-            counted[name] = count + await self._count(name, following)
+            counts[name] = count + await self._count(name, following)
         return {
-            JobState.WAITING: counted["waiting"],
-            JobState.DELAYED: counted["delayed"],
-            JobState.ACTIVE: counted["active"],
+            JobState.WAITING: counts["waiting"],
+            JobState.DELAYED: counts["delayed"],
+            JobState.ACTIVE: counts["active"],
             JobState.COMPLETED: completed,
-            JobState.DEAD: counted["deadletter"],
+            JobState.DEAD: counts["deadletter"],
         }
 
     def _page(self, name: str, page: bytes) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -81,44 +71,42 @@ class BridgemqInspector:
         return total
 
     async def gauges(self) -> list[Gauge]:
-        """The document's monitoring keys, of the whole namespace."""
-        part = self._keys.part
+        """Return the document's monitoring keys, of the whole namespace."""
+        keys = self._keys
         waiting, active, delayed, cron, dead, workers, events = await self._store.pipe(
             [
-                ("LLEN", part("jobs:waiting")),
-                ("SCARD", part("jobs:active")),
-                ("ZCARD", part("jobs:delayed")),
-                ("ZCARD", part("jobs:cron")),
-                ("LLEN", part("jobs:deadletter")),
-                ("SMEMBERS", part("workers:active")),
-                ("XLEN", part("events")),
+                ("LLEN", keys.waiting),
+                ("SCARD", keys.active),
+                ("ZCARD", keys.delayed),
+                ("ZCARD", keys.cron),
+                ("LLEN", keys.dead_letters),
+                ("SMEMBERS", keys.workers),
+                ("XLEN", keys.events),
             ]
         )
-        names = [worker.decode("utf-8", "replace") for worker in workers]
-        beats = await self._store.pipe([("EXISTS", self._keys.heartbeat(name)) for name in names])
-        counts = await self.concurrent()
+        beats = await self._store.pipe([("EXISTS", keys.heartbeat(text(worker))) for worker in workers])
         return [
-            Gauge("bridgemq_jobs_waiting", "Jobs that wait.", waiting),
-            Gauge("bridgemq_jobs_active", "Jobs in hand.", active),
-            Gauge("bridgemq_jobs_delayed", "Jobs that are not due yet.", delayed),
+            Gauge("bridgemq_jobs_waiting", "Waiting jobs.", waiting),
+            Gauge("bridgemq_jobs_active", "Active jobs.", active),
+            Gauge("bridgemq_jobs_delayed", "Delayed jobs.", delayed),
             Gauge("bridgemq_jobs_cron", "Schedules.", cron),
             Gauge("bridgemq_jobs_deadletter", "Dead letters.", dead),
-            Gauge("bridgemq_workers_registered", "Workers in the registry.", len(names)),
-            Gauge("bridgemq_workers_alive", "Those of them that beat.", sum(beats)),
+            Gauge("bridgemq_workers_registered", "Workers in the registry.", len(workers)),
+            Gauge("bridgemq_workers_alive", "Workers with a heartbeat.", sum(beats)),
             Gauge("bridgemq_events", "Events that are kept.", events),
             *(
-                Gauge("bridgemq_ratelimit_concurrent", CONCURRENT_TEXT, count, {"type": kind})
-                for kind, count in counts.items()
+                Gauge("bridgemq_ratelimit_concurrent", "Active jobs of a type.", count, {"type": job_type})
+                for job_type, count in (await self.concurrent()).items()
             ),
         ]
 
     async def concurrent(self) -> dict[str, int]:
-        """How many jobs of each type are counted as active."""
+        """Return how many jobs of each type are counted as active."""
         prefix = self._keys.concurrent("")
-        names = await names_with(self._store, prefix)
+        names = await keys_with_prefix(self._store, prefix)
         counts = await self._store.call("MGET", *names) if names else []
         return {
-            name[len(prefix.encode()) :].decode("utf-8", "replace"): int(count)
+            text(name[len(prefix.encode()) :]): int(count)
             for name, count in zip(names, counts, strict=True)
             if count is not None and count.lstrip(b"-").isdigit()
         }
@@ -126,27 +114,24 @@ class BridgemqInspector:
     # -- jobs -------------------------------------------------------------------------------------------
 
     async def jobs(self, state: JobState, start: int = 0, count: int = 100) -> list[Job]:
-        ids = self._ids(state)
-        found: list[Job] = []
-        async for page in ids:
-            found += [job for job in await self.read_jobs(page, self._binding.queue) if job.state is state]
-            if len(found) >= start + count:
+        jobs: list[Job] = []
+        async for page in self._ids(state):
+            jobs += [job for job in await self.read_jobs(page, self._binding.queue) if job.state is state]
+            if len(jobs) >= start + count:
                 break
-        return found[start : start + count]
+        return jobs[start : start + count]
 
     async def _ids(self, state: JobState) -> AsyncIterator[list[bytes]]:
-        """Ids in pages, of every queue: the next to run first, the last to end first."""
-        part = self._keys.part
+        """Yield ids in pages, of every queue: the next to run first, the last to end first."""
+        keys = self._keys
         commands: dict[JobState, Callable[[int, int], tuple[Any, ...]]] = {
-            JobState.WAITING: lambda low, high: ("LRANGE", part("jobs:waiting"), low, high),
-            JobState.DELAYED: lambda low, high: ("ZRANGE", part("jobs:delayed"), low, high),
-            JobState.DEAD: lambda low, high: ("LRANGE", part("jobs:deadletter"), low, high),
-            JobState.COMPLETED: lambda low, high: (
-                "ZREVRANGE", self._keys.completed(self._binding.queue), low, high,
-            ),
-        }  # fmt: skip
+            JobState.WAITING: lambda low, high: ("LRANGE", keys.waiting, low, high),
+            JobState.DELAYED: lambda low, high: ("ZRANGE", keys.delayed, low, high),
+            JobState.DEAD: lambda low, high: ("LRANGE", keys.dead_letters, low, high),
+            JobState.COMPLETED: lambda low, high: ("ZREVRANGE", keys.completed, low, high),
+        }
         if state is JobState.ACTIVE:
-            yield sorted(await self._store.call("SMEMBERS", part("jobs:active")))
+            yield sorted(await self._store.call("SMEMBERS", keys.active))
             return
         command = commands.get(state)
         low = 0
@@ -158,74 +143,64 @@ class BridgemqInspector:
                 return
 
     async def job(self, job_id: str) -> Job | None:
-        found = await self.read_jobs([job_id.encode("utf-8", "replace")], "")
-        return found[0] if found else None
+        jobs = await self.read_jobs([job_id.encode("utf-8", "replace")], "")
+        return jobs[0] if jobs else None
 
     async def read_jobs(self, ids: Sequence[bytes], queue: str) -> list[Job]:
         """Return those of these jobs that exist, of one queue or ("") of any."""
-        found: list[Job] = []
+        jobs: list[Job] = []
         for start in range(0, len(ids), PAGE):
-            rows = await self._store.run(
-                SCRIPTS["read"], self._keys.fixed, (*self._head(), queue, *ids[start : start + PAGE])
-            )
-            found += [_decode(row) for row in rows]
-        return found
+            jobs += map(_decode, await self._run("read", queue, *ids[start : start + PAGE]))
+        return jobs
 
     async def search(self, jobs: JobFilter) -> list[Job]:
         return await search(self, jobs)
 
     async def logs(self, job_id: str, start: int = 0, count: int = 1000) -> list[str]:
         lines = await self._store.call("LRANGE", self._keys.log(job_id), start, start + count - 1)
-        return [line.decode("utf-8", "replace") for line in lines]
+        return [text(line) for line in lines]
 
     # -- workers ----------------------------------------------------------------------------------------
 
     async def workers(self) -> list[WorkerInfo]:
-        """Workers that beat: ours and strangers', whatever queue they serve."""
-        members = await self._store.call("SMEMBERS", self._keys.part("workers:active"))
-        names = sorted(member.decode("utf-8", "replace") for member in members)
+        """Return workers with a heartbeat, Corral's and foreign ones, whatever queue they serve."""
+        names = sorted(map(text, await self._store.call("SMEMBERS", self._keys.workers)))
         if not names:
             return []
         beats = await self._store.call("MGET", *[self._keys.heartbeat(name) for name in names])
         descriptions = await self._store.call("MGET", *[self._keys.worker(name) for name in names])
         return [
-            WorkerInfo(name=name, seen_at=_number(beat), extra=_described(description))
+            WorkerInfo(
+                name=name, seen_at=int(beat) if beat.isdigit() else None, extra=_description(description)
+            )
             for name, beat, description in zip(names, beats, descriptions, strict=True)
             if beat is not None
         ]
 
     async def is_paused(self) -> bool:
-        return bool(
-            await self._store.call("SISMEMBER", self._keys.part("queues:paused"), self._binding.queue)
-        )
+        return bool(await self._store.call("SISMEMBER", self._keys.paused, self._binding.queue))
 
 
 async def bridgemq_queues(store: Store, namespace: str) -> list[str]:
-    """Names of the queues under a namespace: those that were seen, and those that are paused."""
-    keys = Keys(namespace, DEFAULT_QUEUE)
-    known, paused = await store.pipe(
-        [("SMEMBERS", keys.part("queues:known")), ("SMEMBERS", keys.part("queues:paused"))]
-    )
-    return sorted({name.decode("utf-8", "replace") for name in (*known, *paused)})
+    """Return the names of the queues in a namespace: those that were seen, and those that are paused."""
+    keys = BridgemqKeys(namespace, DEFAULT_QUEUE)
+    known, paused = await store.pipe([("SMEMBERS", keys.known), ("SMEMBERS", keys.paused)])
+    return sorted({text(name) for name in (*known, *paused)})
 
 
 def _decode(row: Sequence[Any]) -> Job:
     job_id, raw, status, result, attempts, fence, failure, progress, summary, holder = row
-    known = Known(
+    record = JobRecord(
         raw=raw or None, status=status.decode(), result=result or None, attempts=attempts or None,
         fence=fence or None, failure=failure, progress=progress or None, summary=summary or None,
         holder=holder or None,
     )  # fmt: skip
-    return codec.decode_job(job_id.decode("utf-8", "replace"), known)
+    return codec.decode_job(text(job_id), record)
 
 
-def _number(raw: bytes) -> int | None:
-    return int(raw) if raw.isdigit() else None
-
-
-def _described(raw: bytes | None) -> dict[str, Any]:
+def _description(raw: bytes | None) -> dict[str, Any]:
     try:
-        described = orjson.loads(raw or b"{}")
+        description = orjson.loads(raw or b"{}")
     except orjson.JSONDecodeError:
         return {}
-    return described if isinstance(described, dict) else {}
+    return description if isinstance(description, dict) else {}

@@ -4,47 +4,39 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from corral.core.filter import JobFilter
 from corral.core.job import JobState
 from corral.core.ports import Jobs, Limit
 from corral.errors import InvalidOptions
-from corral.protocols.base import Binding, for_jobs, unsupported
-from corral.protocols.bridgemq.broker import SCRIPTS, head
+from corral.protocols.base import unsupported
 from corral.protocols.bridgemq.inspector import BridgemqInspector
-from corral.protocols.bridgemq.keys import NAME, Keys
-from corral.protocols.bridgemq.options import Settings
-from corral.protocols.bridgemq.scheduling import audit
+from corral.protocols.bridgemq.keys import NAME
+from corral.protocols.bridgemq.scripts import BridgemqPort
+from corral.protocols.operator import BaseOperator
+from corral.protocols.wire import text
+from corral.store.scanning import keys_with_prefix
 
 MOST_IDS = 100
-"""Ids in one call: taking one out of a long list costs a walk along it."""
+"""Ids in one call: removing one from a long list costs a walk along it."""
 
 
-class BridgemqOperator:
-    """Pause, retry, replay, promote, remove, cancel, drain, clean; and the counters."""
+class BridgemqOperator(BridgemqPort, BaseOperator):
+    """The verbs of every protocol, and below what this one alone has."""
 
-    def __init__(self, binding: Binding) -> None:
-        self._binding = binding
-        self._store = binding.store
-        self._keys = Keys(binding.namespace, binding.queue)
-        self._settings = Settings.of(binding.profile)
-
-    def _head(self) -> tuple[Any, ...]:
-        return head(self._binding, self._settings)
+    @property
+    def _inspector(self) -> BridgemqInspector:
+        return BridgemqInspector(self._binding)
 
     async def pause(self) -> None:
-        await self._set_pause("paused")
+        await self._run("pause", self._binding.queue, "paused")
 
     async def resume(self) -> None:
-        await self._set_pause("resumed")
-
-    async def _set_pause(self, word: str) -> None:
-        await self._store.run(SCRIPTS["pause"], self._keys.fixed, (*self._head(), self._binding.queue, word))
+        await self._run("pause", self._binding.queue, "resumed")
 
     async def retry(self, jobs: Jobs) -> list[str]:
         """Put dead jobs back, and completed ones whose data was kept, with the attempts they have made."""
-        return await self._for_jobs("replay", jobs, (JobState.DEAD,), "")
+        return await self._act("replay", jobs, (JobState.DEAD,), "")
 
     async def replay(self, jobs: Jobs) -> list[str]:
         """Put dead jobs back, and completed ones whose data was kept, with all attempts anew.
@@ -52,58 +44,57 @@ class BridgemqOperator:
         Each batch is one step on the server: whenever this is interrupted, every job is either still a dead
         letter or waiting.
         """
-        return await self._for_jobs("replay", jobs, (JobState.DEAD,), 1)
+        return await self._act("replay", jobs, (JobState.DEAD,), 1)
 
     async def promote(self, jobs: Jobs) -> list[str]:
-        return await self._for_jobs("promote_jobs", jobs, (JobState.DELAYED,))
+        return await self._act("promote_jobs", jobs, (JobState.DELAYED,))
 
     async def remove(self, jobs: Jobs) -> list[str]:
-        return await self._for_jobs("remove", jobs, JobState)
+        return await self._act("remove", jobs, JobState)
 
     async def cancel(self, jobs: Jobs) -> list[str]:
-        return await self._for_jobs("cancel", jobs, JobState)
+        return await self._act("cancel", jobs, JobState)
 
-    async def _for_jobs(self, verb: str, jobs: Jobs, states: Iterable[JobState], *args: Any) -> list[str]:
+    async def _act(self, verb: str, jobs: Jobs, states: Iterable[JobState], *args: Any) -> list[str]:
         async def act(ids: Sequence[str]) -> list[str]:
             done: list[str] = []
             for start in range(0, len(ids), MOST_IDS):
                 chunk = ids[start : start + MOST_IDS]
-                answer = await self._store.run(
-                    SCRIPTS[verb], self._keys.fixed, (*self._head(), self._binding.queue, *args, *chunk)
-                )
-                done += [job_id.decode("utf-8", "replace") for job_id in answer]
+                done += map(text, await self._run(verb, self._binding.queue, *args, *chunk))
             return done
 
-        return await for_jobs(BridgemqInspector(self._binding), jobs, states, act)
+        return await self._for_jobs(jobs, states, act)
+
+    async def drain(self, delayed: bool = False) -> None:
+        states = {JobState.WAITING, JobState.DELAYED} if delayed else {JobState.WAITING}
+        await self.remove(JobFilter(states=frozenset(states)))
+
+    async def keep_events(self, count: int | None) -> None:
+        """Keep about the last `count` events of this namespace; None: as each worker is set."""
+        if count is None:
+            await self._store.call("DEL", self._keys.kept_events)
+            return
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InvalidOptions(f"{count!r} events cannot be kept; use a whole number from 1, or None")
+        await self._store.call("SET", self._keys.kept_events, count)
+
+    async def audit(self) -> list[tuple[str, int, int]]:
+        """Correct the concurrent counters; return (type, counted, really active) of those that were wrong."""
+        prefix = self._keys.concurrent("")
+        types = [name[len(prefix.encode()) :] for name in await keys_with_prefix(self._store, prefix)]
+        flat = await self._run("audit", *types)
+        rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+        return [(text(job_type), int(counted), int(active)) for job_type, counted, active in rows]
+
+    # -- what the document has no word for --------------------------------------------------------------
 
     async def update(
         self, job_id: str, *, data: Any = UNSET, delay: int | None = None, priority: int | None = None
     ) -> None:
         raise unsupported(NAME, "changes of a job", "remove it, and add another")
 
-    async def drain(self, delayed: bool = False) -> None:
-        states = {JobState.WAITING, JobState.DELAYED} if delayed else {JobState.WAITING}
-        await self.remove(JobFilter(states=frozenset(states)))
-
-    async def clean(self, jobs: JobFilter) -> list[str]:
-        states = jobs.states or frozenset({JobState.COMPLETED})
-        return await self.remove(replace(jobs, states=states))
-
     async def set_limits(self, concurrency: int | None = None, rate: Limit | None = None) -> None:
         raise unsupported(NAME, "limits of a queue", "limit a job type by the option rate={'concurrent': …}")
 
     async def obliterate(self, force: bool = False) -> None:
-        raise unsupported(NAME, "key of a single queue", "drain and clean it, and remove its schedules")
-
-    async def keep_events(self, count: int | None) -> None:
-        """Keep about the last `count` events of this namespace, whoever writes them; None: as each says."""
-        if count is None:
-            await self._store.call("DEL", self._keys.part("events:kept"))
-            return
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InvalidOptions(f"{count!r} events cannot be kept; use a whole number from 1, or None")
-        await self._store.call("SET", self._keys.part("events:kept"), count)
-
-    async def audit(self) -> list[tuple[str, int, int]]:
-        """Correct the concurrent counters; return (type, counted, really active) of those that were wrong."""
-        return await audit(self._binding, self._keys, self._settings)
+        raise unsupported(NAME, "keys of a single queue", "drain and clean it, and remove its schedules")

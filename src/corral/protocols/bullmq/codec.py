@@ -1,14 +1,15 @@
-"""Jobs and events to and from BullMQ's wire format."""
+"""Jobs and settlements, to and from BullMQ's wire format."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import msgpack
 import orjson
+from msgspec.structs import replace
 
 from corral.core import payload
-from corral.core.event import EventKind, JobEvent
-from corral.core.job import Claim, Job, JobState, Keep
+from corral.core.batch import encode_all
+from corral.core.job import Claim, Job, JobOptions, JobState, Keep
 from corral.core.outcome import (
     AlreadyMoved,
     Cancelled,
@@ -22,7 +23,9 @@ from corral.core.outcome import (
     WaitingChildren,
 )
 from corral.core.ports import Profile
-from corral.protocols.bullmq.options import decode_options
+from corral.errors import PayloadTooLarge
+from corral.protocols.bullmq.options import decode_options, deduplication_of, encode_options, parent_of
+from corral.protocols.wire import clean, fields_of, pack, text
 
 STATES = {
     "wait": JobState.WAITING,
@@ -36,12 +39,128 @@ STATES = {
     "failed": JobState.DEAD,
 }
 
-FRESH = {b"name", b"data", b"opts", b"timestamp", b"delay", b"priority"}
-"""The fields of a job that is bound to no other and was never claimed."""
-pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
-"""Rows for a script."""
+NEW_FIELDS = {b"name", b"data", b"opts", b"timestamp", b"delay", b"priority"}
+"""The fields of a job that was never claimed and has no relation to other jobs."""
 RECENT_MS = 1000
-"""A job that ran no longer than this still lies near the head of the active list."""
+"""A job that ran no longer than this is still near the head of the active list."""
+
+# -- new jobs -----------------------------------------------------------------------------------------------
+
+Envelope = tuple[Any, ...]
+"""What the submit script needs of a job besides its data (lua/parts/add_job.lua); like jobs share it.
+That of a job without relations has the first columns alone."""
+PLAIN = 7
+"""How many columns that are."""
+PARENT = 8
+"""The column of the parent."""
+
+
+class JobRows(NamedTuple):
+    """New jobs as two lists: Python's garbage collector looks at every pair."""
+
+    envelopes: Sequence[Envelope]
+    data: Sequence[bytes]
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[Envelope, bytes]]) -> Self:
+        """Return the rows of single jobs."""
+        single = list(rows)
+        return cls([envelope for envelope, _ in single], [data for _, data in single])
+
+    @property
+    def sizes(self) -> list[int]:
+        """The bytes of each."""
+        return [len(data) + len(envelope[2]) for envelope, data in zip(*self, strict=True)]
+
+    def arguments(self) -> tuple[bytes, bytes, int | str]:
+        """Return the submit script's arguments; an envelope that jobs share goes once."""
+        numbers: dict[Envelope, int] = {}
+        used: list[int] = []
+        last: Envelope | None = None
+        number = 0
+        for envelope in self.envelopes:
+            if envelope is not last:
+                last, number = envelope, numbers.setdefault(envelope, len(numbers) + 1)
+            used.append(number)
+        has_relations = any(len(envelope) > PLAIN for envelope in numbers)
+        return pack(list(numbers)), pack((self.data, used)), 1 if has_relations else ""
+
+
+def encode_jobs(jobs: Sequence[Job]) -> JobRows:
+    """Return a row for each; a refusal has the `position` of its job."""
+    data = payload.encode_each([job.data for job in jobs])
+    return JobRows(encode_all(range(len(jobs)), _enveloper(jobs, data)), data)
+
+
+def _enveloper(jobs: Sequence[Job], data: Sequence[bytes]) -> Callable[[int], Envelope]:
+    """Return a function that makes the envelope of each, the same for jobs that are alike."""
+    shared: JobOptions | None = None
+    created_at = 0
+    opts = b""
+    most = 0
+    """How many bytes of data fit beside these options."""
+    envelopes: dict[str, Envelope] = {}
+
+    def envelope_of(index: int) -> Envelope:
+        nonlocal shared, created_at, opts, most, envelopes
+        job = jobs[index]
+        options = job.options
+        # the usual case first: this runs once for every job
+        if job.id or options.extra:
+            return _full_envelope(job, data[index])
+        if options is not shared or job.created_at != created_at:
+            shared, created_at, opts, envelopes = options, job.created_at, _encode_opts(options, ""), {}
+            most = payload.LIMIT_BYTES - len(opts)
+        envelope = envelopes.get(job.name)
+        if envelope is None:
+            envelope = envelopes[job.name] = _envelope(job, opts)
+        if len(data[index]) > most:
+            payload.check_size(data[index], opts)
+        return envelope
+
+    return envelope_of
+
+
+def encode_job(job: Job) -> tuple[Envelope, bytes]:
+    """Return a row for the submit script; refuses what is too large."""
+    data = payload.encode(job.data, "data")
+    return _full_envelope(job, data), data
+
+
+def encode_node(job: Job, requested_id: str, has_children: bool) -> tuple[Envelope, bytes]:
+    """Return a row for a job of a flow; `requested_id` is "" where the job's id was made up."""
+    envelope, data = encode_job(replace(job, id=requested_id))
+    relations = envelope[PLAIN:] or (False, False)
+    return (job.id, *envelope[1:PLAIN], *relations[:2], has_children), data
+
+
+def _full_envelope(job: Job, data: bytes) -> Envelope:
+    opts = _encode_opts(job.options, job.id)
+    payload.check_size(data, opts)
+    envelope, extra = _envelope(job, opts), job.options.extra
+    if not extra:
+        return envelope
+    limit = extra.get("sizeLimit")
+    if limit and len(data) > limit:
+        raise PayloadTooLarge(f"the data of job {job.name!r} has {len(data)} bytes; its sizeLimit is {limit}")
+    return _with_relations(envelope, extra)
+
+
+def _envelope(job: Job, opts: bytes) -> Envelope:
+    options = job.options
+    return (job.id, job.name, opts, job.created_at, options.delay, options.priority, options.lifo)
+
+
+def _encode_opts(options: JobOptions, job_id: str) -> bytes:
+    return payload.encode(encode_options(options, job_id), "options")
+
+
+def _with_relations(envelope: Envelope, extra: Mapping[str, Any]) -> Envelope:
+    dated = (*envelope[:3], extra.get("timestamp") or envelope[3], *envelope[4:])
+    deduplication, parent = deduplication_of(extra), parent_of(extra)
+    if deduplication is None and parent is None:
+        return dated
+    return (*dated, deduplication or False, parent or False)
 
 
 # -- jobs ---------------------------------------------------------------------------------------------------
@@ -55,13 +174,13 @@ def decode_job(
     claimed_at: int | None = None,
     claimed_by: str | None = None,
 ) -> Job:
-    """A job from the fields of its hash; `claimed_at` and `_by` where they are those from before a claim."""
-    fields = dict(zip(flat[::2], flat[1::2], strict=True))
-    if claimed_at is not None and fields.keys() == FRESH:
+    """Return a job from the fields of its hash; with `claimed_at` those from before its claim."""
+    fields = fields_of(flat)
+    if claimed_at is not None and fields.keys() == NEW_FIELDS:
         # the usual case first: this runs once for every job
         return Job(
             id=job_id if isinstance(job_id, str) else job_id.decode(),
-            name=fields[b"name"].decode("utf-8", "replace"),
+            name=text(fields[b"name"]),
             data=payload.decode(fields[b"data"]),
             queue=queue,
             options=decode_options(fields[b"opts"]),
@@ -88,7 +207,7 @@ def decode_job(
         starts += 1
     return Job(
         id=job_id if isinstance(job_id, str) else job_id.decode(),
-        name=take(b"name", b"").decode("utf-8", "replace"),
+        name=text(take(b"name", b"")),
         data=payload.decode(take(b"data", b"{}")),
         queue=queue,
         options=decode_options(take(b"opts", b"{}")),
@@ -101,10 +220,10 @@ def decode_job(
         finished_at=int(finished) if finished else None,
         progress=None if progress is None else payload.decode(progress),
         result=None if result is None else payload.decode(result),
-        reason=None if reason is None else reason.decode("utf-8", "replace"),
+        reason=None if reason is None else text(reason),
         trace=() if trace is None else _decode_trace(trace),
-        worker=claimed_by or (None if worker is None else worker.decode("utf-8", "replace")),
-        doomed=None if doomed is None else doomed.decode("utf-8", "replace"),
+        worker=claimed_by or (None if worker is None else text(worker)),
+        doomed=None if doomed is None else text(doomed),
         extra={name.decode(): value for name, value in fields.items()} if fields else {},
     )
 
@@ -114,11 +233,20 @@ def _decode_trace(raw: bytes) -> tuple[str, ...]:
     return tuple(map(str, traces)) if isinstance(traces, list) else ()
 
 
+def decode_claims(packed: bytes, queue: str, receipt: str, now: int, worker: str) -> list[Claim[str]]:
+    """Return claims from the ids and fields that the turn script answers."""
+    rows = msgpack.unpackb(packed, raw=True, use_list=False)
+    by = worker or None
+    return [
+        Claim(decode_job(job_id, flat, queue, JobState.ACTIVE, now, by), receipt) for job_id, flat in rows
+    ]
+
+
 # -- settlements --------------------------------------------------------------------------------------------
 
 
-def encode_settlement(settlement: Settlement, profile: Profile) -> tuple[Any, ...]:
-    """A row for the turn script (lua/parts/settling.lua names its columns).
+def encode_settlement(settlement: Settlement[str], profile: Profile) -> tuple[Any, ...]:
+    """Return a row for the turn script (lua/parts/settle.lua names its columns).
 
     Times travel as text: Lua writes them back unread, and formatting a number there costs more.
     """
@@ -126,8 +254,8 @@ def encode_settlement(settlement: Settlement, profile: Profile) -> tuple[Any, ..
     job = claim.job
     options = job.options
     started = job.started_at
-    recent = started is not None and at - started < RECENT_MS
-    has_bonds = bool(job.extra) or not _is_numbered(job.id)
+    is_recent = started is not None and at - started < RECENT_MS
+    has_relations = bool(job.extra) or not _is_numbered(job.id)
     # the usual case first: this runs once for every job
     if type(outcome) is Completed:
         count, age = _kept(options.keep_completed, profile.keep_completed)
@@ -140,8 +268,8 @@ def encode_settlement(settlement: Settlement, profile: Profile) -> tuple[Any, ..
             outcome.result,
             count,
             age,
-            recent,
-            has_bonds,
+            is_recent,
+            has_relations,
         )
     verb, value, delay, trace = _failure(outcome, job)
     count, age = _kept(options.keep_dead, profile.keep_dead)
@@ -154,8 +282,8 @@ def encode_settlement(settlement: Settlement, profile: Profile) -> tuple[Any, ..
         value,
         count,
         age,
-        recent,
-        has_bonds,
+        is_recent,
+        has_relations,
         trace,
         options.attempts,
         delay,
@@ -164,12 +292,12 @@ def encode_settlement(settlement: Settlement, profile: Profile) -> tuple[Any, ..
 
 
 def _is_numbered(job_id: str) -> bool:
-    """Is this an id the server gave? Only a job whose id was given can get a parent while it runs."""
+    """Return whether the server made this id: only a job with another one can get a parent while it runs."""
     return job_id.isdigit() and job_id[0] != "0" and len(job_id) < 16 and job_id.isascii()
 
 
 def _failure(outcome: Outcome, job: Job) -> tuple[str, str, int, bytes]:
-    """(verb, reason, delay, traces) of an attempt that did not complete."""
+    """Return (verb, reason, delay, traces) of an attempt that did not complete."""
     match outcome:
         case Retry(delay=0, reason=reason, trace=trace):
             return "waiting", reason, 0, _traces(job, trace)
@@ -190,85 +318,17 @@ def _failure(outcome: Outcome, job: Job) -> tuple[str, str, int, bytes]:
 
 
 def _traces(job: Job, trace: str) -> bytes:
-    """Every attempt's trace so far, the newest last, as many as the job wants kept."""
+    """Return every attempt's trace so far, the newest last, as many as the job keeps."""
     traces = [*job.trace, trace] if trace else list(job.trace)
     limit = job.options.extra.get("stackTraceLimit")
     if isinstance(limit, int):
         traces = traces[-limit:] if limit else []
-    return orjson.dumps([text.encode("utf-8", "replace").decode() for text in traces])
+    return orjson.dumps([clean(lines) for lines in traces])
 
 
-def _kept(asked: Keep | None, default: Keep | None) -> tuple[int, int | bool]:
-    """(count, seconds): -1 keeps all, False has no age."""
-    keep = asked or default
+def _kept(policy: Keep | None, default: Keep | None) -> tuple[int, int | bool]:
+    """Return (count, seconds): -1 keeps all, False has no age."""
+    keep = policy or default
     if keep is None:
         return -1, False
     return (-1 if keep.count is None else keep.count), (False if keep.age is None else keep.age)
-
-
-def decode_claims(packed: bytes, queue: str, receipt: str, now: int, worker: str) -> list[Claim]:
-    """Claims from the ids and fields the turn script answers with."""
-    rows = msgpack.unpackb(packed, raw=True, use_list=False)
-    by = worker or None
-    return [
-        Claim(decode_job(job_id, flat, queue, JobState.ACTIVE, now, by), receipt) for job_id, flat in rows
-    ]
-
-
-# -- events -------------------------------------------------------------------------------------------------
-
-
-def decode_events(
-    entries: Sequence[tuple[bytes, Sequence[bytes]]], protocol: str, queue: str, before: Sequence[bytes] = ()
-) -> list[JobEvent]:
-    """Entries of the queue's event stream; `before` are the fields of the entry just before the first.
-
-    The wire has no word for a retry: a job that is delayed without having been added in the entry before,
-    or waiting again straight from active, is being retried.
-    """
-    events = []
-    last = _fields(before)
-    for entry_id, flat in entries:
-        fields = _fields(flat)
-        events.append(_decode_event(entry_id, dict(fields), last, protocol, queue))
-        last = fields
-    return events
-
-
-def _fields(flat: Sequence[bytes]) -> dict[str, bytes]:
-    return {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
-
-
-def _decode_event(
-    entry_id: bytes, fields: dict[str, bytes], last: dict[str, bytes], protocol: str, queue: str
-) -> JobEvent:
-    kind = fields.pop("event", b"").decode("utf-8", "replace")
-    previous, job_id = fields.pop("prev", None), fields.pop("jobId", None)
-    name, attempt = fields.pop("name", None), fields.pop("attemptsMade", None)
-    if kind == "failed":
-        kind = EventKind.DEAD
-    elif kind == "delayed":
-        was_added = last.get("event") == b"added" and last.get("jobId") == job_id
-        kind = EventKind.DELAYED if was_added else EventKind.RETRY
-    elif kind == "waiting" and previous == b"active":
-        kind = EventKind.RETRY
-    return JobEvent(
-        id=entry_id.decode(),
-        protocol=protocol,
-        queue=queue,
-        at=int(entry_id.split(b"-")[0]),
-        kind=kind,
-        job_id=None if job_id is None else job_id.decode("utf-8", "replace"),
-        name=None if name is None else name.decode("utf-8", "replace"),
-        attempt=None if attempt is None else int(attempt),
-        previous=None if previous is None else previous.decode("utf-8", "replace"),
-        data={key: _event_value(key, value) for key, value in fields.items()} or None,
-    )
-
-
-def _event_value(key: str, value: bytes) -> Any:
-    if key in ("returnvalue", "data"):
-        return payload.decode(value)
-    if key in ("delay", "count") and value.isdigit():
-        return int(value)
-    return value.decode("utf-8", "replace")

@@ -1,50 +1,137 @@
-"""The BullMQ protocol's EventLog, over the queue's event stream."""
+"""The bullmq protocol's EventLog: the queue's event stream."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
 
-from corral.core.event import Extent, JobEvent
-from corral.core.job import Job
-from corral.core.pages import EventPage, Marks
-from corral.protocols.base import Binding, events_of
-from corral.protocols.bullmq import codec
-from corral.protocols.bullmq.columns import decode_columns
-from corral.protocols.bullmq.keys import NAME, Keys
+import orjson
+
+from corral.core.event import (
+    EventColumns,
+    EventKind,
+    EventPage,
+    JobEvent,
+    empty_columns,
+    events_of,
+    json_value,
+)
+from corral.protocols.base import Binding
+from corral.protocols.bullmq.keys import NAME, BullmqKeys
+from corral.protocols.events import BaseEventLog
+from corral.protocols.wire import fields_of, text
 from corral.store import streams
 
+DEAD, RETRY = EventKind.DEAD.encode(), EventKind.RETRY.encode()
 
-class BullmqEventLog:
-    """What happened in one queue."""
+
+class BullmqEventLog(BaseEventLog):
+    """The events of one queue."""
 
     def __init__(self, binding: Binding) -> None:
-        self._binding = binding
-        self._stream = Keys(binding.namespace, binding.queue).part("events")
+        super().__init__(binding, BullmqKeys(binding.namespace, binding.queue).events)
+
+    def _decode(self, entries: Sequence[Sequence[Any]], before: Sequence[bytes]) -> list[JobEvent]:
+        return events_of(decode_columns(entries, before), NAME, self._binding.queue)
 
     async def range(self, after: str = "-", count: int = 1000) -> list[JobEvent]:
-        store = self._binding.store
-        entries = await streams.read_range(store, self._stream, after, count)
+        entries = await streams.read_range(self._store, self._stream, after, count)
         if not entries:
             return []
-        before = await streams.entry_before(store, self._stream, entries[0][0])
-        return codec.decode_events(entries, NAME, self._binding.queue, before)
+        return self._decode(entries, await streams.entry_before(self._store, self._stream, entries[0][0]))
 
     async def tail(self, after: str = "$") -> AsyncGenerator[JobEvent]:
-        before: list[bytes] = []
-        async for entries in streams.follow(self._binding.store, self._stream, after):
-            for event in codec.decode_events(entries, NAME, self._binding.queue, before):
+        before: Sequence[bytes] = ()
+        async for entries in streams.follow(self._store, self._stream, after):
+            for event in self._decode(entries, before):
                 yield event
             before = entries[-1][1]
 
-    async def of_job(self, job: Job, after: str = "-") -> list[JobEvent]:
-        return await events_of(self, job, after)
-
-    async def extent(self) -> Extent:
-        return await streams.extent(self._binding.store, self._stream)
-
     async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
-        extent, before, entries = await streams.read_page(
-            self._binding.store, self._stream, after, until, count
-        )
+        extent, before, entries = await streams.read_page(self._store, self._stream, after, until, count)
         return streams.page_of(decode_columns(entries, before), extent, entries)
 
-    async def marks(self, after: str, until: str, first: int, step: int) -> Marks:
-        return await streams.mark(self._binding.store, self._stream, after, until, first, step)
+
+class _Layout(NamedTuple):
+    """Where the columns are in an entry with certain field names, in a certain order."""
+
+    columns: Callable[[list[Any]], tuple[Any, ...]]
+    """kind, job id, name, attempts made and previous state, of the flat fields with a None behind them"""
+    rest: tuple[tuple[bytes, int], ...]
+    """The other fields, each with the index of its value."""
+
+
+_COLUMNS = (b"event", b"jobId", b"name", b"attemptsMade", b"prev")
+_MOST_LAYOUTS = 1000
+"""There are about twenty; entries of ever new layouts must not fill the memory."""
+_layouts: dict[tuple[bytes, ...], _Layout] = {}
+
+
+def _layout_of(names: tuple[bytes, ...]) -> _Layout:
+    indexes = {name: 2 * position + 1 for position, name in enumerate(names)}
+    columns = itemgetter(*(indexes.pop(name, -1) for name in _COLUMNS))
+    if len(_layouts) >= _MOST_LAYOUTS:
+        _layouts.clear()
+    _layouts[names] = layout = _Layout(columns, tuple(indexes.items()))
+    return layout
+
+
+def decode_columns(entries: Sequence[Sequence[Any]], before: Sequence[bytes] = ()) -> EventColumns:
+    """Return the entries as columns; `before` are the fields of the entry just before the first.
+
+    The wire has no word for a retry: a job that is delayed without having been added in the entry before,
+    or waiting again straight from active, is being retried.
+    """
+    columns = empty_columns()
+    kinds, job_ids, names = columns.kinds.append, columns.job_ids.append, columns.names.append
+    attempts, previous, data = columns.attempts.append, columns.previous.append, columns.data.append
+    known = _layouts.get
+    last: Sequence[bytes] = before
+    # this runs once for every event ever written: entries have few layouts, and each is worked out once
+    for _, flat in entries:
+        field_names = tuple(flat[::2])
+        columns_in, rest = known(field_names) or _layout_of(field_names)
+        kind, job_id, name, attempt, prev = columns_in([*flat, None])
+        job_ids(job_id)
+        names(name)
+        attempts(int(attempt) if attempt else None)
+        previous(prev)
+        if kind in _TRANSLATED:
+            kind = _translate(kind, job_id, prev, last)
+        kinds(kind or b"")
+        data(_as_json({key: flat[index] for key, index in rest}) if rest else None)
+        last = flat
+    columns.ids.extend(entry_id for entry_id, _ in entries)
+    columns.at.extend(int(entry_id.partition(b"-")[0]) for entry_id in columns.ids)
+    columns.workers.extend([None] * len(columns))
+    return columns
+
+
+_TRANSLATED = frozenset((b"failed", b"delayed", b"waiting"))
+
+
+def _translate(kind: bytes, job_id: bytes | None, prev: bytes | None, last: Sequence[bytes]) -> bytes:
+    """Return our word for a kind; `last` are the fields of the entry before."""
+    if kind == b"failed":
+        return DEAD
+    if kind == b"delayed":
+        fields = fields_of(last)
+        was_added = fields.get(b"event") == b"added" and fields.get(b"jobId") == job_id
+        return kind if was_added else RETRY
+    return RETRY if prev == b"active" else kind
+
+
+def _as_json(fields: dict[bytes, bytes]) -> bytes:
+    """Return the other fields of an entry as one JSON object; a value that is JSON stays as it is."""
+    if len(fields) == 1:
+        [(key, value)] = fields.items()
+        if key == b"returnvalue":
+            return b'{"returnvalue":' + json_value(value) + b"}"
+    return orjson.dumps({text(key): _value(key, value) for key, value in fields.items()})
+
+
+def _value(key: bytes, value: bytes) -> Any:
+    if key in (b"returnvalue", b"data"):
+        return orjson.Fragment(json_value(value))
+    if key in (b"delay", b"count") and value.isdigit():
+        return int(value)
+    return text(value)

@@ -1,33 +1,59 @@
-"""The BullMQ protocol's Inspector: reads."""
+"""The bullmq protocol's Inspector: reads, in the words of all protocols and in the contract's own."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct
+
+from corral.core import payload
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.naming import RESERVED_IDS
-from corral.core.ports import Gauge, WorkerInfo
-from corral.protocols.base import search
+from corral.core.ports import Gauge, Limit, WorkerInfo
 from corral.protocols.bullmq import codec
-from corral.protocols.bullmq.children import ChildReads
-from corral.protocols.bullmq.reads import Reads
+from corral.protocols.bullmq.keys import LISTS, STATE_KEYS
+from corral.protocols.bullmq.scripts import BullmqPort
+from corral.protocols.operator import search
+from corral.protocols.wire import text
 from corral.store.client import Store
+from corral.store.scanning import escape_pattern, scan_all
+
+WIRE_STATES = (
+    "active", "completed", "delayed", "failed", "paused", "prioritized", "waiting", "waiting-children",
+)  # fmt: skip
 
 
-class BullmqInspector(Reads, ChildReads):
-    """Counts, jobs, logs and workers of one queue; and what this contract alone knows."""
+class EndedCounts(Struct, frozen=True):
+    """How many jobs ended: in all, when and at how many the last minute began, and minute by minute."""
+
+    count: int
+    previous_at: int
+    previous_count: int
+    points: list[int]
+    total_points: int
+
+
+class JobResult(Struct, frozen=True):
+    """How a job ended: `state` is `completed` or `failed`, None while it has not ended."""
+
+    state: str | None
+    value: Any = None
+
+
+class BullmqInspector(BullmqPort):
+    """Counts, jobs, logs and workers of one queue; its settings and metrics."""
 
     async def counts(self) -> dict[JobState, int]:
-        part = self._keys.part
+        keys = self._keys
         wait, paused, prioritized, parents, delayed, active, completed, failed = await self._pipe(
-            ("LLEN", part("wait")),
-            ("LLEN", part("paused")),
-            ("ZCARD", part("prioritized")),
-            ("ZCARD", part("waiting-children")),
-            ("ZCARD", part("delayed")),
-            ("LLEN", part("active")),
-            ("ZCARD", part("completed")),
-            ("ZCARD", part("failed")),
+            ("LLEN", keys.wait),
+            ("LLEN", keys.paused),
+            ("ZCARD", keys.prioritized),
+            ("ZCARD", keys.waiting_children),
+            ("ZCARD", keys.delayed),
+            ("LLEN", keys.active),
+            ("ZCARD", keys.completed),
+            ("ZCARD", keys.failed),
         )
         return {
             JobState.WAITING: wait + paused + prioritized + parents,
@@ -42,38 +68,39 @@ class BullmqInspector(Reads, ChildReads):
         return await self._read(ids) if ids else []
 
     async def _ids(self, state: JobState, start: int, count: int) -> list[bytes]:
-        part, end = self._keys.part, start + count - 1
+        keys, end = self._keys, start + count - 1
         match state:
             case JobState.WAITING:
                 paused, wait, prioritized, parents = await self._pipe(
-                    ("LRANGE", part("paused"), -end - 1, -1),
-                    ("LRANGE", part("wait"), -end - 1, -1),
-                    ("ZRANGE", part("prioritized"), 0, end),
-                    ("ZRANGE", part("waiting-children"), 0, end),
+                    ("LRANGE", keys.paused, -end - 1, -1),
+                    ("LRANGE", keys.wait, -end - 1, -1),
+                    ("ZRANGE", keys.prioritized, 0, end),
+                    ("ZRANGE", keys.waiting_children, 0, end),
                 )
                 return [*reversed(wait), *reversed(paused), *prioritized, *parents][start : end + 1]
             case JobState.ACTIVE:
-                return list(await self._store.call("LRANGE", part("active"), start, end))
+                return list(await self._store.call("LRANGE", keys.active, start, end))
             case JobState.DELAYED:
-                return list(await self._store.call("ZRANGE", part("delayed"), start, end))
-            case JobState.COMPLETED | JobState.DEAD:
-                name = "completed" if state is JobState.COMPLETED else "failed"
-                return list(await self._store.call("ZREVRANGE", part(name), start, end))
+                return list(await self._store.call("ZRANGE", keys.delayed, start, end))
+            case JobState.COMPLETED:
+                return list(await self._store.call("ZREVRANGE", keys.completed, start, end))
+            case JobState.DEAD:
+                return list(await self._store.call("ZREVRANGE", keys.failed, start, end))
             case JobState.CANCELLED:
                 return []
 
     async def job(self, job_id: str) -> Job | None:
-        found = await self._read([job_id])
-        return found[0] if found else None
+        jobs = await self._read([job_id])
+        return jobs[0] if jobs else None
 
     async def jobs_by_id(self, job_ids: Sequence[str]) -> list[Job | None]:
-        """These jobs with their states, in order; None where one is gone."""
-        there = {job.id: job for job in await self._read(list(job_ids))} if job_ids else {}
-        return [there.get(job_id) for job_id in job_ids]
+        """Return these jobs with their states, in order; None where one does not exist."""
+        jobs = {job.id: job for job in await self._read(list(job_ids))} if job_ids else {}
+        return [jobs.get(job_id) for job_id in job_ids]
 
     async def _read(self, ids: list[Any]) -> list[Job]:
-        # other keys of the queue are not its jobs, whoever asks for them
-        rows = await self._run("state", *[job_id for job_id in ids if job_id not in RESERVED_IDS])
+        # other keys of the queue are not its jobs
+        rows = await self._run("read_jobs", *[job_id for job_id in ids if job_id not in RESERVED_IDS])
         queue = self._binding.queue
         return [codec.decode_job(row[0], row[1], queue, codec.STATES.get(row[2].decode())) for row in rows]
 
@@ -85,34 +112,146 @@ class BullmqInspector(Reads, ChildReads):
         return []
 
     async def logs(self, job_id: str, start: int = 0, count: int = 1000) -> list[str]:
-        lines = await self._store.call("LRANGE", self._keys.logs(job_id), start, start + count - 1)
-        return [line.decode("utf-8", "replace") for line in lines]
+        return (await self.log_page(job_id, start, start + count - 1))[0]
 
     async def workers(self) -> list[WorkerInfo]:
         unnamed = self._keys.connection_name()
-        listing = (await self._store.call("CLIENT", "LIST")).decode("utf-8", "replace")
-        found = []
+        listing = text(await self._store.call("CLIENT", "LIST"))
+        workers = []
         for line in listing.splitlines():
             client = dict(field.partition("=")[::2] for field in line.split(" "))
             name = client.get("name", "")
             if name == unnamed or name.startswith(f"{unnamed}:w:"):
-                shown = name[len(unnamed) + 3 :]
-                found.append(WorkerInfo(name=shown, address=client.get("addr"), extra=client))
-        return found
+                worker = name[len(unnamed) + 3 :]
+                workers.append(WorkerInfo(name=worker, address=client.get("addr"), extra=client))
+        return workers
+
+    async def is_paused(self) -> bool:
+        return bool(await self._store.call("HEXISTS", self._keys.meta, "paused"))
+
+    # -- in the contract's own words --------------------------------------------------------------------
+
+    async def wire_state(self, job_id: str) -> str:
+        """Return `waiting`, `prioritized`, `delayed`, `active`, `waiting-children`, `completed`, `failed`, or
+        else `unknown`."""
+        [state] = await self._run("job_states", job_id)
+        return text(state)
+
+    async def wire_counts(self, states: Sequence[str] = WIRE_STATES) -> dict[str, int]:
+        """Return how many jobs are in each of these states; `wait` and `waiting` are the same."""
+        commands = [
+            ("LLEN" if STATE_KEYS[state] in LISTS else "ZCARD", self._keys.state(state)) for state in states
+        ]
+        return dict(zip(states, await self._pipe(*commands), strict=True))
+
+    async def counts_per_priority(self, priorities: Sequence[int]) -> dict[int, int]:
+        """Return how many jobs wait with each priority; 0 are those without one."""
+        wait = self._keys.paused if await self.is_paused() else self._keys.wait
+        unique = list(dict.fromkeys(priorities))
+        commands: list[Sequence[Any]] = [
+            ("LLEN", wait)
+            if priority == 0
+            else ("ZCOUNT", self._keys.prioritized, priority << 32, ((priority + 1) << 32) - 1)
+            for priority in unique
+        ]
+        return dict(zip(unique, await self._pipe(*commands), strict=True))
+
+    async def ranges(
+        self, states: Sequence[str], start: int = 0, end: int = -1, ascending: bool = False
+    ) -> list[str]:
+        """Return the ids of jobs in these states, `start` to `end` of each, in the order of Node."""
+        commands = [self._range(state, start, end, ascending) for state in states]
+        ids: list[bytes] = []
+        for state, answer in zip(states, await self._pipe(*commands), strict=True):
+            ids += reversed(answer) if ascending and STATE_KEYS[state] in LISTS else answer
+        return [text(job_id) for job_id in dict.fromkeys(ids)]
+
+    def _range(self, state: str, start: int, end: int, ascending: bool) -> Sequence[Any]:
+        key = self._keys.state(state)
+        if STATE_KEYS[state] not in LISTS:
+            return ("ZRANGE" if ascending else "ZREVRANGE", key, start, end)
+        if not ascending:
+            return ("LRANGE", key, start, end)
+        # the oldest of a list is at its right end, from which ascending positions are counted
+        first, last = (0 if position == -1 else -(position + 1) for position in (end, start))
+        return ("LRANGE", key, first, last)
+
+    async def log_page(
+        self, job_id: str, start: int = 0, end: int = -1, ascending: bool = True
+    ) -> tuple[list[str], int]:
+        """Return lines of a job's log, and how many it has."""
+        first, last = (start, end) if ascending else (-(end + 1), -(start + 1))
+        log = self._keys.logs(job_id)
+        lines, count = await self._pipe(("LRANGE", log, first, last), ("LLEN", log))
+        return [text(line) for line in (lines if ascending else reversed(lines))], count
+
+    async def result(self, job_id: str) -> JobResult | None:
+        """Return how the job ended, with its result or reason; None where it does not exist."""
+        code, value = await self._run("job_result", job_id)
+        if code == -1:
+            return None
+        if code == 1:
+            return JobResult("completed", payload.decode(value))
+        return JobResult("failed", text(value)) if code == 2 else JobResult(None)
+
+    async def metrics(self, state: str, start: int = 0, end: int = -1) -> EndedCounts:
+        """Return how many jobs `completed` or `failed`, and how many in each minute, newest first."""
+        key = self._keys.metrics(state)
+        meta, points, total = await self._pipe(
+            ("HMGET", key, "count", "prevTS", "prevCount"),
+            ("LRANGE", f"{key}:data", start, end),
+            ("LLEN", f"{key}:data"),
+        )
+        count, previous_at, previous_count = (number(part) or 0 for part in meta)
+        return EndedCounts(
+            count, previous_at, previous_count, [number(point) or 0 for point in points], total
+        )
+
+    async def concurrency(self) -> int | None:
+        """Return how many jobs may be active in the whole queue; None: any number."""
+        return number(await self._store.call("HGET", self._keys.meta, "concurrency"))
+
+    async def limit(self) -> Limit | None:
+        """Return how many claims in which time are allowed in the whole queue; None: any number."""
+        count, duration = await self._store.call("HMGET", self._keys.meta, "max", "duration")
+        return None if count is None or duration is None else Limit(number(count) or 0, number(duration) or 0)
+
+    async def limited_for(self, count: int | None = None) -> int:
+        """Return the ms until the rate limit (of `count` claims, or the queue's own) allows a claim.
+
+        As in 5.62.0: 0 where it is not in force, and where no count is set anywhere -1 or -2, the server's
+        answer for a counter that stays or does not exist.
+        """
+        most = count or number(await self._store.call("HGET", self._keys.meta, "max"))
+        used, left = await self._pipe(("GET", self._keys.limiter), ("PTTL", self._keys.limiter))
+        if most is None:
+            return int(left)
+        return max(int(left), 0) if most <= (number(used) or 0) else 0
+
+    async def is_maxed(self) -> bool:
+        """Return whether as many jobs are active as the whole queue may have."""
+        most = await self.concurrency()
+        return most is not None and await self._store.call("LLEN", self._keys.active) >= most
+
+    async def version(self) -> str | None:
+        """Return the client that wrote the queue's settings last."""
+        raw = await self._store.call("HGET", self._keys.meta, "version")
+        return None if raw is None else text(raw)
+
+    async def deduplicated(self, deduplication_id: str) -> str | None:
+        """Return the id of the job added under this deduplication id; None where there is none."""
+        raw = await self._store.call("GET", self._keys.deduplication(deduplication_id))
+        return None if raw is None else text(raw)
 
 
 async def bullmq_queues(store: Store, namespace: str) -> list[str]:
-    """Names of the queues under a namespace: each has a meta key."""
-    pattern = f"{_literal(namespace)}:*:meta"
-    found: set[str] = set()
-    cursor = b"0"
-    while True:
-        cursor, keys = await store.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000, "TYPE", "hash")
-        found |= {key[len(namespace) + 1 : -len(":meta")].decode("utf-8", "replace") for key in keys}
-        if cursor == b"0":
-            return sorted(found)
+    """Return the names of the queues in a namespace: each has a meta key."""
+    names: set[str] = set()
+    async for keys in scan_all(store, f"{escape_pattern(namespace)}:*:meta", "hash"):
+        names |= {text(key[len(namespace.encode()) + 1 : -len(":meta")]) for key in keys}
+    return sorted(names)
 
 
-def _literal(text: str) -> str:
-    """The text as a pattern that matches only itself."""
-    return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in text)
+def number(raw: bytes | None) -> int | None:
+    """Return a number as a hash has it; None where there is none."""
+    return None if raw is None else int(float(raw))

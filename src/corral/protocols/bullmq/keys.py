@@ -4,45 +4,63 @@ from base64 import b64encode
 
 NAME = "bullmq"
 
-FIXED = (
-    "wait",
-    "paused",
-    "prioritized",
-    "delayed",
-    "active",
-    "completed",
-    "failed",
-    "stalled",
-    "stalled-check",
-    "limiter",
-    "meta",
-    "id",
-    "marker",
-    "events",
-    "pc",
-    "cancelling",
-    "waiting-children",
-    "repeat",
-)
-"""The parts every script declares, in this order; `cancelling` is ours, the rest is the contract's."""
+STATE_KEYS = {
+    "waiting": "wait",
+    "wait": "wait",
+    "paused": "paused",
+    "active": "active",
+    "prioritized": "prioritized",
+    "delayed": "delayed",
+    "waiting-children": "waiting-children",
+    "completed": "completed",
+    "failed": "failed",
+}
+"""The states of the contract, and the key that lists the jobs of each."""
+LISTS = frozenset({"wait", "paused", "active"})
+"""Those keys that are lists; the others are sorted sets."""
 
 
-class Keys:
+class BullmqKeys:
     """The names of one queue's keys.
 
-    >>> Keys("bull", "mail").job("7")
-    'bull:mail:7'
+    >>> BullmqKeys("bull", "mail").wait, BullmqKeys("bull", "mail").job("7")
+    ('bull:mail:wait', 'bull:mail:7')
     """
 
     def __init__(self, namespace: str, queue: str) -> None:
         self.namespace = namespace
         self.queue = queue
-        self.prefix = f"{namespace}:{queue}:"
-        self.fixed = tuple(self.prefix + part for part in FIXED)
+        self.prefix = prefix = f"{namespace}:{queue}:"
+        self.wait = prefix + "wait"
+        self.paused = prefix + "paused"
+        self.prioritized = prefix + "prioritized"
+        self.delayed = prefix + "delayed"
+        self.active = prefix + "active"
+        self.completed = prefix + "completed"
+        self.failed = prefix + "failed"
+        self.stalled = prefix + "stalled"
+        self.limiter = prefix + "limiter"
+        self.meta = prefix + "meta"
+        self.marker = prefix + "marker"
+        self.events = prefix + "events"
+        self.cancelling = prefix + "cancelling"
+        """Added: ids of active jobs that should be cancelled."""
+        self.waiting_children = prefix + "waiting-children"
+        self.repeat = prefix + "repeat"
+        self.fixed = (
+            self.wait, self.paused, self.prioritized, self.delayed, self.active, self.completed, self.failed,
+            self.stalled, prefix + "stalled-check", self.limiter, self.meta, prefix + "id", self.marker,
+            self.events, prefix + "pc", self.cancelling, self.waiting_children, self.repeat,
+        )  # fmt: skip
+        """The keys every script declares, in this order (lua/parts/queue.lua)."""
 
-    def part(self, name: str) -> str:
-        """One of the queue's own keys: `part("wait")`."""
-        return self.prefix + name
+    def state(self, name: str) -> str:
+        """The key that lists the jobs in a state of the contract."""
+        return self.prefix + STATE_KEYS[name]
+
+    def metrics(self, state: str) -> str:
+        """How many jobs `completed` or `failed`; the minutes are under `…:data`."""
+        return f"{self.prefix}metrics:{state}"
 
     def job(self, job_id: str) -> str:
         return self.prefix + job_id
@@ -53,22 +71,22 @@ class Keys:
     def logs(self, job_id: str) -> str:
         return f"{self.prefix}{job_id}:logs"
 
-    def deduplication(self, text: str) -> str:
-        return f"{self.prefix}de:{text}"
+    def deduplication(self, deduplication_id: str) -> str:
+        return f"{self.prefix}de:{deduplication_id}"
 
     def scheduler(self, scheduler_id: str) -> str:
-        return f"{self.prefix}repeat:{scheduler_id}"
+        return f"{self.repeat}:{scheduler_id}"
 
     def ledger(self, name: str) -> str:
         """Added: the ids that one write has submitted already."""
         return f"{self.prefix}ledger:{name}"
 
     def children(self, job_id: str) -> tuple[str, str, str, str]:
-        """Where a parent's children are: completed, not ended, failed and ignored, failed and fatal."""
+        """A parent's children: completed, not ended, failed and ignored, failed and fatal."""
         job = self.job(job_id)
         return f"{job}:processed", f"{job}:dependencies", f"{job}:failed", f"{job}:unsuccessful"
 
     def connection_name(self, worker: str = "") -> str:
-        """What a worker's blocking connection is called, so that tools can list workers."""
+        """The name of a worker's blocking connection, by which tools list workers."""
         base = f"{self.namespace}:{b64encode(self.queue.encode()).decode()}"
         return f"{base}:w:{worker}" if worker else base

@@ -1,4 +1,4 @@
-"""A job's options to and from BullMQ's wire format."""
+"""A job's options, to and from BullMQ's wire format."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -6,8 +6,37 @@ from typing import Any
 
 from corral.core import payload
 from corral.core.job import Backoff, JobOptions, Keep
+from corral.core.options import Capability
 from corral.errors import InvalidOptions, short_repr
 
+CAPABILITIES = frozenset(
+    {
+        Capability.DELAY,
+        Capability.RETRY,
+        Capability.PRIORITY,
+        Capability.LIFO,
+        Capability.CUSTOM_ID,
+        Capability.REMOVAL,
+        Capability.PAUSE,
+        Capability.LOGS,
+        Capability.RATE_LIMIT,
+        Capability.CRON,
+        Capability.INTERVAL,
+    }
+)
+OPTIONS = {
+    "timestamp": "When it was created, ms since the epoch",
+    "stackTraceLimit": "How many traces are kept",
+    "sizeLimit": "The most bytes its data may have",
+    "telemetry": "Trace context for its worker",
+    "deduplication": "One job for all that are added under the same id",
+    "parent": "The job that waits for it",
+    "failParentOnFailure": "Its failure fails its parent",
+    "continueParentOnFailure": "Its failure lets its parent run at once",
+    "ignoreDependencyOnFailure": "Its failure is noted, and its parent goes on without it",
+    "removeDependencyOnFailure": "Its parent goes on without it where it fails",
+}
+"""The options only this protocol knows, with their help texts."""
 SHORT_NAMES = {
     "deduplication": "de",
     "failParentOnFailure": "fpof",
@@ -17,14 +46,13 @@ SHORT_NAMES = {
     "removeDependencyOnFailure": "rdof",
 }
 LONG_NAMES = {short: long for long, short in SHORT_NAMES.items()}
-SHORT_NAMES["debounce"] = "de"  # what deduplication was called before; never written back
-POLICIES = {"failParentOnFailure": "fpof", "continueParentOnFailure": "cpof",
-            "ignoreDependencyOnFailure": "idof", "removeDependencyOnFailure": "rdof"}  # fmt: skip
-"""What a failed child means to its parent."""
+SHORT_NAMES["debounce"] = "de"  # the former name of deduplication; never written back
+POLICIES = {long: short for long, short in SHORT_NAMES.items() if long.endswith("OnFailure")}
+"""What a child's failure means to its parent."""
 
 
 def encode_options(options: JobOptions, job_id: str) -> dict[str, Any]:
-    """The options as they stand in a job's `opts` field."""
+    """Return the options as a job's `opts` field has them."""
     wire: dict[str, Any] = {"attempts": options.attempts}
     if options.backoff is not None:
         wire["backoff"] = _encode_backoff(options.backoff)
@@ -72,7 +100,7 @@ def _encode_telemetry(telemetry: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def decode_options(raw: bytes) -> JobOptions:
-    """The options in a job's `opts` field; jobs of one kind share them, so they are read once."""
+    """Return the options of a job's `opts` field; jobs of one kind share them, so they are cached."""
     wire = payload.decode(raw)
     if not isinstance(wire, dict):
         wire = {}
@@ -123,31 +151,31 @@ def _decode_keep(wire: Any) -> Keep | None:
     return None
 
 
-# -- what binds a job to others -----------------------------------------------------------------------------
+# -- deduplication and parents ------------------------------------------------------------------------------
 
 
 def deduplication_of(extra: Mapping[str, Any]) -> tuple[str, int | bool, bool, bool] | None:
-    """(id, ttl ms or False, extends, replaces): what the submit script needs to know; None where not asked.
+    """Return (id, ttl ms or False, extends, replaces) for the submit script; None where there is none.
 
     >>> deduplication_of({"deduplication": {"id": "a", "ttl": 500}})
     ('a', 500, False, False)
     """
     name = "deduplication" if extra.get("deduplication") is not None else "debounce"
-    asked = extra.get(name)
-    if asked is None:
+    value = extra.get(name)
+    if value is None:
         return None
-    if not isinstance(asked, Mapping) or not isinstance(asked.get("id"), str) or not asked["id"]:
+    if not isinstance(value, Mapping) or not isinstance(value.get("id"), str) or not value["id"]:
         raise InvalidOptions(
-            f"{name} is {short_repr(asked)}; give it an 'id' (text), and a 'ttl' in ms or none"
+            f"{name} is {short_repr(value)}; give it an 'id' (text), and a 'ttl' in ms or none"
         )
-    ttl = asked.get("ttl")
+    ttl = value.get("ttl")
     if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int) or ttl < 0):
         raise InvalidOptions(f"{name} ttl is {short_repr(ttl)}; use whole milliseconds, or leave it out")
-    return asked["id"], ttl or False, bool(asked.get("extend")), bool(asked.get("replace"))
+    return value["id"], ttl or False, bool(value.get("extend")), bool(value.get("replace"))
 
 
 def parent_of(extra: Mapping[str, Any]) -> tuple[str, bytes, str, str] | None:
-    """(key, connection as JSON, prefix of its queue, id) of a job's parent; None where there is none.
+    """Return (key, reference as JSON, prefix of its queue, id) of a job's parent; None where it has none.
 
     >>> parent_of({"parent": {"id": "7", "queue": "bull:mail"}, "failParentOnFailure": True})
     ('bull:mail:7', b'{"id":"7","queueKey":"bull:mail","fpof":true}', 'bull:mail:', '7')
@@ -166,6 +194,6 @@ def parent_of(extra: Mapping[str, Any]) -> tuple[str, bytes, str, str] | None:
             f"such as 'bull:mail'"
         )
     queue, parent_id = parent["queue"], parent["id"]
-    connection: dict[str, Any] = {"id": parent_id, "queueKey": queue}
-    connection |= {POLICIES[name]: True for name in policies}
-    return f"{queue}:{parent_id}", payload.encode(connection, "parent"), f"{queue}:", parent_id
+    reference: dict[str, Any] = {"id": parent_id, "queueKey": queue}
+    reference |= {POLICIES[name]: True for name in policies}
+    return f"{queue}:{parent_id}", payload.encode(reference, "parent"), f"{queue}:", parent_id

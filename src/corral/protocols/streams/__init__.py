@@ -1,57 +1,31 @@
 """The streams protocol: the Redis Streams job contract with its HTTP gateway."""
 
-from functools import cached_property
-
 from corral.core.job import JobOptions
-from corral.protocols.base import Binding, ProtocolSpec
+from corral.protocols.base import Binding, BoundPorts, ProtocolSpec, port
 from corral.protocols.streams.broker import StreamsBroker
-from corral.protocols.streams.codec import CAPABILITIES, OPTIONS
 from corral.protocols.streams.events import StreamsEventLog
 from corral.protocols.streams.http import StreamsHttpApi
 from corral.protocols.streams.inspector import StreamsInspector
 from corral.protocols.streams.keys import NAME, QUEUE
 from corral.protocols.streams.operator import StreamsOperator
+from corral.protocols.streams.options import CAPABILITIES, OPTIONS
 from corral.protocols.streams.reporter import StreamsReporter
 from corral.protocols.streams.snapshot import StreamsSnapshot
 from corral.store.client import Store
 
 
-class StreamsPorts:
-    """The ports of the one queue."""
+class StreamsPorts(BoundPorts):
+    """The ports of one queue."""
 
+    broker = port(StreamsBroker)
+    reporter = port(StreamsReporter)
+    events = port(StreamsEventLog)
+    inspector = port(StreamsInspector)
+    operator = port(StreamsOperator)
+    snapshot = port(StreamsSnapshot)
     schedules = None
     flows = None
-
-    def __init__(self, binding: Binding) -> None:
-        self._binding = binding
-
-    @cached_property
-    def broker(self) -> StreamsBroker:
-        return StreamsBroker(self._binding)
-
-    @cached_property
-    def reporter(self) -> StreamsReporter:
-        return StreamsReporter(self._binding)
-
-    @cached_property
-    def events(self) -> StreamsEventLog:
-        return StreamsEventLog(self._binding)
-
-    @cached_property
-    def inspector(self) -> StreamsInspector:
-        return StreamsInspector(self._binding)
-
-    @cached_property
-    def operator(self) -> StreamsOperator:
-        return StreamsOperator(self._binding)
-
-    @cached_property
-    def snapshot(self) -> StreamsSnapshot:
-        return StreamsSnapshot(self._binding)
-
-    @cached_property
-    def http(self) -> StreamsHttpApi:
-        return StreamsHttpApi(self._binding)
+    http = port(StreamsHttpApi)
 
 
 class StreamsProtocol:

@@ -1,235 +1,164 @@
 """The streams protocol's Broker: each verb one script."""
 
 from collections import Counter
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 from uuid import uuid4
 
-import msgpack
-
 from corral.core.batch import encode_all
 from corral.core.job import Claim, Job
 from corral.core.outcome import Settlement
-from corral.core.ports import Added, Extension, Ledger, Recovery, Rest, Turn, Why
-from corral.errors import (
-    IdempotencyConflict,
-    JobMissing,
-    LockMissing,
-    LockStolen,
-    NotActive,
-    RedisError,
-    Refused,
-    SettleError,
-    SettlementFailed,
+from corral.core.ports import Added, Ledger, Recovery, Rest, RestReason
+from corral.errors import IdempotencyConflict, RedisError, Refused
+from corral.protocols.base import Binding
+from corral.protocols.batches import MOST_BYTES, MOST_ROWS, cuts
+from corral.protocols.broker import (
+    LONGEST_BLOCK_S,
+    BaseBroker,
+    TripAnswer,
+    TripReceipt,
+    added_jobs,
+    settle_errors,
+    with_refusals,
 )
-from corral.protocols.base import Binding, check_ids, encode_apart, with_refusals
-from corral.protocols.batches import MOST_BYTES, MOST_ROWS, cuts, overlapped
 from corral.protocols.streams import codec
-from corral.protocols.streams.codec import Receipt, Settings, Trip
-from corral.protocols.streams.keys import Keys
-from corral.store.client import BlockingConnection
-from corral.store.scripts import Scripts
+from corral.protocols.streams.codec import EntryReceipt, StreamsJobRow, StreamsSettlementRow
+from corral.protocols.streams.scripts import CANCELED, ERRORS, SCRIPTS, StreamsPort
+from corral.protocols.wire import pack
 
-ERRORS: dict[int, tuple[type[SettleError], str]] = {
-    1: (LockMissing, "its queue entry is not pending any more: it was settled, or taken back as abandoned"),
-    2: (LockStolen, "its queue entry was delivered again since"),
-    3: (JobMissing, "its time to live has run out, or it was removed"),
-    4: (NotActive, "it is over already: someone else ended or cancelled it"),
-}
-CANCELED = 5
-LONGEST_BLOCK_S = 5.0
 RECOVER_ROWS = 100
 """Abandoned entries looked at in one call: putting one back takes a dozen commands."""
 FORGET_WORKER_MS = 600_000
-"""A worker of ours that was silent for so long, and holds nothing, is taken out of the group."""
-
-SCRIPTS = Scripts("corral.protocols.streams")
+"""A Corral worker that was silent for so long, and holds nothing, is removed from the group."""
 SKIPPED = ("expired", "over", "malformed")
 
-
-def head(binding: Binding, keys: Keys, settings: Settings, speaker: str = "") -> tuple[Any, ...]:
-    """The arguments every script begins with (lua/parts/story.lua)."""
-    return (binding.clock(), speaker, settings.ttl_s, settings.max_events, keys.job_prefix)
+StreamsReceipt = EntryReceipt | TripReceipt
+Rows = Sequence[StreamsJobRow]
 
 
-class StreamsBroker:
+class StreamsBroker(StreamsPort, BaseBroker[Rows, StreamsSettlementRow, StreamsReceipt]):
     """Jobs in and out of `jobs:stream`."""
 
     def __init__(self, binding: Binding) -> None:
-        self._binding = binding
-        self._store = binding.store
-        self._keys = Keys(binding.namespace, binding.queue)
-        self._settings = Settings.of(binding.profile)
+        super().__init__(binding)
         self._consumer = binding.profile.name
         """Our name in the group `workers`."""
-        self._id = uuid4().hex
-        self._trips = 0
-        self._unanswered: Trip | None = None
         self.skipped: Counter[str] = Counter()
         """Queue entries this broker acknowledged unrun: expired, over (cancelled, finished), malformed."""
 
-    def _head(self, speaker: str) -> tuple[Any, ...]:
-        return head(self._binding, self._keys, self._settings, speaker)
+    # -- submitting -------------------------------------------------------------------------------------
 
-    def _own_keys(self) -> list[str]:
-        keys = self._keys
-        return [keys.stream, keys.events, keys.workers, keys.trip(self._id)]
+    def _ledger_key(self, name: str) -> str:
+        return self._keys.ledger(name)
 
-    @cached_property
-    def _blocking(self) -> BlockingConnection:
-        """The connection workers wait on; those who only submit have none."""
-        return self._store.blocking_connection(self._keys.connection_name(self._consumer), LONGEST_BLOCK_S)
-
-    # -- in ---------------------------------------------------------------------------------------------
-
-    async def submit(
-        self, jobs: Sequence[Job], ledger: Ledger | None = None, together: bool = True
-    ) -> list[Added | Refused]:
-        if ledger is not None:
-            check_ids(jobs)
-        rows, refusals = encode_apart(jobs, self._encode, together)
-        batches = [rows[cut] for cut in cuts([len(row.payload) for row in rows])]
-        if together and len(batches) > 1:
-            await self._check_idempotency([row._replace(payload=b"") for row in rows if row.idempotency_key])
-        send = self._create if together else self._create_apart
-        answers = await overlapped(batches, lambda batch: send(batch, ledger))
-        return with_refusals(list(chain.from_iterable(answers)), refusals)
-
-    async def drop_ledger(self, ledger: Ledger) -> None:
-        await self._store.call("UNLINK", self._keys.ledger(ledger.name))
-
-    def _encode(self, jobs: Sequence[Job]) -> list[codec.Row]:
+    def _encode_jobs(self, jobs: Sequence[Job]) -> list[Rows]:
         now, keys, ttl_s = self._binding.clock(), self._keys, self._settings.ttl_s
-        return encode_all(jobs, lambda job: codec.encode_job(job, str(uuid4()), keys, ttl_s, now))
+        rows = encode_all(jobs, lambda job: codec.encode_job(job, str(uuid4()), keys, ttl_s, now))
+        return [rows[cut] for cut in cuts([len(row.payload) for row in rows])]
 
-    async def _check_idempotency(self, keyed: Sequence[codec.Row]) -> None:
-        """Refuse a list before the first of its batches is written, not after some of them are."""
-        planned: dict[str, codec.Row] = {}
+    async def _check_batches(self, batches: Sequence[Rows]) -> None:
+        """Refuse a list for its idempotency keys before the first of its batches is written."""
+        if len(batches) < 2:
+            return
+        keyed = [row._replace(payload=b"") for row in chain.from_iterable(batches) if row.idempotency_key]
+        planned: dict[str, StreamsJobRow] = {}
         for start in range(0, len(keyed), MOST_ROWS):
             batch = keyed[start : start + MOST_ROWS]
-            for row, added in zip(batch, await self._create(batch, verb="check_idempotency"), strict=True):
+            for row, added in zip(batch, await self._create("check_idempotency", batch, None), strict=True):
                 if isinstance(added, Added) and added.id == row.id:
                     # its key is free until an earlier batch of this very list takes it
                     earlier = planned.setdefault(row.idempotency_key, row)
                     if earlier.fingerprint != row.fingerprint:
-                        raise _refused(b"conflict", row, earlier.id)
+                        raise _conflict(b"conflict", row, earlier.id)
 
-    async def _create(
-        self, rows: Sequence[codec.Row], ledger: Ledger | None = None, verb: str = "submit"
-    ) -> list[Added | Refused]:
+    async def _submit_batch(
+        self, batch: Rows, ledger: Ledger | None, together: bool
+    ) -> Sequence[Added | Refused]:
+        indexes = list(range(len(batch)))
+        refusals: dict[int, Refused] = {}
+        while True:
+            try:
+                added = await self._create("submit", [batch[index] for index in indexes], ledger)
+                return with_refusals(added, refusals)
+            except IdempotencyConflict as error:
+                # nothing of the batch was written
+                if together or error.position is None:
+                    raise
+                refusals[indexes.pop(error.position)] = error
+
+    async def _create(self, verb: str, rows: Rows, ledger: Ledger | None) -> list[Added | Refused]:
         keys = self._keys
         names = [keys.stream, keys.events, *keys.of_jobs(row.id for row in rows)]
         for row in rows:
             if row.idempotency_key:
                 names += [row.idempotency_key, row.fingerprint_key]
-        note = ("", "") if ledger is None else (keys.ledger(ledger.name), ledger.seconds)
+        arguments: tuple[Any, ...] = ("", "")
         if ledger is not None:
-            names.append(note[0])
-        word, *rest = await self._store.run(SCRIPTS[verb], names, (*self._head(""), _pack(rows), *note))
+            arguments = (keys.ledger(ledger.name), ledger.seconds)
+            names.append(keys.ledger(ledger.name))
+        word, *rest = await self._store.run(SCRIPTS[verb], names, (*self._head(), pack(rows), *arguments))
         if word != b"added":
-            error = _refused(word, rows[rest[0]], rest[1].decode())
+            error = _conflict(word, rows[rest[0]], rest[1].decode())
             error.position = rest[0]
             raise error
-        ids, existing = rest
-        added: list[Added | Refused] = [Added(job_id.decode()) for job_id in ids]
-        for place in existing:
-            added[place] = Added(ids[place].decode(), existed=True)
-        return added
+        return added_jobs([job_id.decode() for job_id in rest[0]], rest[1])
 
-    async def _create_apart(
-        self, rows: Sequence[codec.Row], ledger: Ledger | None = None
-    ) -> list[Added | Refused]:
-        """Create what can be created; a row that is refused leaves the others alone."""
-        places = list(range(len(rows)))
-        refusals: dict[int, Refused] = {}
-        while True:
-            try:
-                added = await self._create([rows[place] for place in places], ledger)
-                return with_refusals(added, refusals)
-            except Refused as error:
-                # nothing of the batch was written
-                refusals[places.pop(error.position or 0)] = error
+    # -- turns ------------------------------------------------------------------------------------------
 
-    # -- out --------------------------------------------------------------------------------------------
+    def _receipt(self, trip: int) -> StreamsReceipt:
+        return TripReceipt(self._id, trip)
 
-    async def turn(self, settlements: Sequence[Settlement], want: int) -> Turn:
-        verdicts: list[SettleError | None] = [None] * len(settlements)
-        rows = [
-            (position, row)
-            for position, settlement in enumerate(settlements)
-            if (row := codec.encode_settlement(settlement)) is not None
-        ]
-        sizes = [len(row[6]) + len(row[7]) for _, row in rows]
-        *earlier, last = [rows[cut] for cut in cuts(sizes)] or [[]]
-        for batch in earlier:
-            await self._trip(batch, 0, verdicts)
-        return await self._trip(last, want, verdicts)
+    def _encode_settlement(self, settlement: Settlement[Any]) -> tuple[StreamsSettlementRow, int]:
+        row = codec.encode_settlement(settlement)
+        return row, len(row.value) + len(row.data)
+
+    def _own_keys(self) -> list[str]:
+        keys = self._keys
+        return [keys.stream, keys.events, keys.workers, keys.trip(self._id)]
 
     async def _trip(
-        self, batch: Sequence[tuple[int, tuple[Any, ...]]], want: int, verdicts: list[SettleError | None]
-    ) -> Turn:
-        if not batch and want <= 0:
-            return Turn(verdicts, (), Rest(Why.SATISFIED))
-        keys, rows = self._keys, [row for _, row in batch]
-        self._trips += 1
-        if want > 0:
-            self._unanswered = Trip(self._id, self._trips)
-        start = self._head(self._consumer)
-        codes, claimed, why, seen, skipped = await self._store.run(
+        self, rows: Sequence[StreamsSettlementRow], want: int, receipt: StreamsReceipt
+    ) -> TripAnswer[StreamsReceipt]:
+        head = self._head(self._consumer)
+        codes, claimed, reason, seen, skipped = await self._store.run(
             SCRIPTS["turn"],
-            [*self._own_keys(), *keys.of_jobs(row[3] for row in rows)],
-            (*start, _pack(rows), want, self._trips, self._binding.profile.lock_ms, MOST_BYTES),
+            [*self._own_keys(), *self._keys.of_jobs(row.id for row in rows)],
+            (*head, pack(rows), want, self._trips, self._binding.profile.lock_ms, MOST_BYTES),
         )
-        if want > 0:
-            self._unanswered = None
         self._count(skipped)
-        for (position, row), code in zip(batch, codes, strict=True):
-            verdicts[position] = _verdict(row[3], code)
-        claims = [codec.decode_claim(row, self._consumer, start[0]) for row in claimed]
-        return Turn(verdicts, claims, Rest(Why(why.decode()), cursor=seen.decode() or None))
-
-    @property
-    def unanswered(self) -> Trip | None:
-        return self._unanswered
+        return TripAnswer(
+            settle_errors(ERRORS, [row.id for row in rows], codes),
+            [codec.decode_claim(row, self._consumer, head[0]) for row in claimed],
+            Rest(RestReason(reason.decode()), cursor=seen.decode() or None),
+        )
 
     async def wait(self, rest: Rest) -> None:
-        if rest.why is Why.SATISFIED:
+        if rest.reason is RestReason.SATISFIED:
             return
         block_ms = int(LONGEST_BLOCK_S * 1000)
         await self._blocking.call(
             "XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", self._keys.stream, rest.cursor or "$"
         )
 
-    # -- upkeep -----------------------------------------------------------------------------------------
+    # -- maintenance ------------------------------------------------------------------------------------
 
-    async def extend(self, claims: Sequence[Claim]) -> Extension:
-        lost: list[Claim] = []
-        cancelled: list[Claim] = []
+    async def _renew(self, claims: Sequence[Claim[Any]]) -> tuple[Iterable[int], Iterable[int]]:
         keys = self._keys
-        for start in range(0, len(claims), MOST_ROWS):
-            chunk = claims[start : start + MOST_ROWS]
-            rows = [(*_fence(claim.receipt), claim.job.id) for claim in chunk]
-            names = [keys.stream, keys.events, *keys.of_jobs(claim.job.id for claim in chunk)]
-            codes = await self._store.run(
-                SCRIPTS["extend"], names, (*self._head(self._consumer), _pack(rows))
-            )
-            for claim, code in zip(chunk, codes, strict=True):
-                if code == CANCELED:
-                    cancelled.append(claim)
-                elif code != 0:
-                    lost.append(claim)
-        return Extension(lost, cancelled)
+        rows = [
+            (claim.receipt.entry, claim.receipt.consumer, claim.receipt.deliveries, claim.job.id)
+            for claim in claims
+        ]
+        names = [keys.stream, keys.events, *keys.of_jobs(claim.job.id for claim in claims)]
+        codes = await self._store.run(SCRIPTS["extend"], names, (*self._head(self._consumer), pack(rows)))
+        lost = [index for index, code in enumerate(codes) if code not in (0, CANCELED)]
+        return lost, [index for index, code in enumerate(codes) if code == CANCELED]
 
     async def promote(self) -> int:
-        """Nothing is ever delayed here."""
+        """Return 0: nothing is ever delayed here."""
         return 0
 
-    async def recover(self, owner: Any = None) -> Recovery:
-        return await self._sweep() if owner is None else await self._adopt(owner)
-
-    async def _sweep(self) -> Recovery:
+    async def _sweep(self) -> Recovery[StreamsReceipt]:
         settings = self._settings
         requeued: list[str] = []
         ended: list[str] = []
@@ -247,53 +176,37 @@ class StreamsBroker:
             page = following.decode()
         return Recovery((), requeued, ended)
 
-    async def _adopt(self, owner: Trip | Receipt) -> Recovery:
-        """What one trip claimed, or (by the receipt of one claim) that claim, where it is still ours."""
-        broker, number, entry = (
-            (owner.broker, owner.number, "") if isinstance(owner, Trip) else (self._id, "", owner.entry)
-        )
-        start = self._head(self._consumer)
+    async def _adopt(self, owner: StreamsReceipt) -> Sequence[Claim[StreamsReceipt]]:
+        """Return what a trip claimed or, by the receipt of one claim, that claim."""
+        broker, number, entry = self._id, "", ""
+        if isinstance(owner, TripReceipt):
+            broker, number = owner.broker, str(owner.number)
+        else:
+            entry = owner.entry
+        head = self._head(self._consumer)
         rows = await self._store.run(
             SCRIPTS["adopt"],
             [self._keys.stream, self._keys.events, self._keys.trip(broker)],
-            (*start, number, entry),
+            (*head, number, entry),
         )
-        if owner == self._unanswered:
-            self._unanswered = None
-        return Recovery([codec.decode_claim(row, self._consumer, start[0]) for row in rows])
+        return [codec.decode_claim(row, self._consumer, head[0]) for row in rows]
+
+    def _connection_name(self) -> str:
+        return self._keys.connection_name(self._consumer)
 
     async def close(self) -> None:
-        if "_blocking" in self.__dict__:
-            await self._blocking.disconnect()
+        await super().close()
         if not self._trips:
             return
         try:
             await self._store.run(SCRIPTS["leave"], self._own_keys(), self._head(self._consumer))
         except RedisError:
-            # nothing of ours is lost by it: a later recovery takes the silent consumer out
+            # nothing is lost by it: a later recovery removes the silent consumer
             return
 
     def _count(self, skipped: Sequence[int]) -> None:
         self.skipped.update({why: count for why, count in zip(SKIPPED, skipped, strict=True) if count})
 
 
-def _refused(word: bytes, row: codec.Row, job_id: str) -> IdempotencyConflict:
+def _conflict(word: bytes, row: StreamsJobRow, job_id: str) -> IdempotencyConflict:
     return codec.conflict(word, row.idempotency_key.partition("idempotency:")[2], job_id)
-
-
-def _verdict(job_id: str, code: int | bytes) -> SettleError | None:
-    if isinstance(code, bytes):
-        return SettlementFailed(job_id, code.decode("utf-8", "replace"))
-    if code == 0:
-        return None
-    error, detail = ERRORS[code]
-    return error(job_id, detail)
-
-
-def _fence(receipt: Receipt) -> tuple[str, str, int]:
-    return receipt.entry, receipt.consumer, receipt.deliveries
-
-
-def _pack(rows: Sequence[Any]) -> bytes:
-    packed: bytes = msgpack.packb(rows, use_bin_type=False)
-    return packed

@@ -1,44 +1,97 @@
-"""The streams protocol's EventLog: the shared stream of our own parts, and each job's own."""
+"""The streams protocol's EventLog: the shared stream of Corral's own parts, and each job's own."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
 
-from corral.core.event import Extent, JobEvent
+import orjson
+
+from corral.core.event import (
+    EventColumns,
+    EventKind,
+    EventPage,
+    JobEvent,
+    empty_columns,
+    events_of,
+    json_value,
+)
 from corral.core.job import Job
-from corral.core.pages import EventPage, Marks
 from corral.protocols.base import Binding
-from corral.protocols.streams import codec
-from corral.protocols.streams.columns import decode_columns
-from corral.protocols.streams.keys import Keys
+from corral.protocols.events import BaseEventLog
+from corral.protocols.streams.keys import NAME, QUEUE, StreamsKeys
+from corral.protocols.wire import text
 from corral.store import streams
 
+KINDS: Mapping[tuple[bytes, bytes], bytes] = {
+    (b"queued", b"gateway.enqueue"): EventKind.ADDED.encode(),
+    (b"queued", b"worker.recover"): EventKind.STALLED.encode(),
+}
+"""The step tells apart what the contract calls by one word."""
+KINDS_BY_TYPE: Mapping[bytes, bytes] = {
+    b"queued": EventKind.WAITING.encode(),
+    b"running": EventKind.ACTIVE.encode(),
+    b"progress": EventKind.PROGRESS.encode(),
+    b"done": EventKind.COMPLETED.encode(),
+    b"error": EventKind.DEAD.encode(),
+    b"canceled": EventKind.CANCELLED.encode(),
+}
+MOST_OF_JOB = 1000
 
-class StreamsEventLog:
-    """What happened, as `jobs:events` tells it; foreign workers write only to a job's own stream."""
+
+class StreamsEventLog(BaseEventLog):
+    """The events in `jobs:events`; foreign workers write only to a job's own stream."""
 
     def __init__(self, binding: Binding) -> None:
-        self._store = binding.store
-        self._keys = Keys(binding.namespace, binding.queue)
+        self._keys = StreamsKeys(binding.namespace, binding.queue)
+        super().__init__(binding, self._keys.events)
 
     async def range(self, after: str = "-", count: int = 1000) -> list[JobEvent]:
-        entries = await streams.read_range(self._store, self._keys.events, after, count)
-        return [codec.decode_event(entry_id, fields) for entry_id, fields in entries]
+        return decode_events(await streams.read_range(self._store, self._stream, after, count))
 
     async def tail(self, after: str = "$") -> AsyncGenerator[JobEvent]:
-        async for entries in streams.follow(self._store, self._keys.events, after):
-            for entry_id, fields in entries:
-                yield codec.decode_event(entry_id, fields)
-
-    async def extent(self) -> Extent:
-        return await streams.extent(self._store, self._keys.events)
-
-    async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
-        extent, _, entries = await streams.read_page(self._store, self._keys.events, after, until, count)
-        return streams.page_of(decode_columns(entries), extent, entries)
-
-    async def marks(self, after: str, until: str, first: int, step: int) -> Marks:
-        return await streams.mark(self._store, self._keys.events, after, until, first, step)
+        async for entries in streams.follow(self._store, self._stream, after):
+            for event in decode_events(entries):
+                yield event
 
     async def of_job(self, job: Job, after: str = "-") -> list[JobEvent]:
         """Return up to 1000 events of a job's own stream, which foreign workers write to as well."""
-        entries = await streams.read_range(self._store, self._keys.job_events(job.id), after, 1000)
-        return [codec.decode_event(entry_id, fields, job.id) for entry_id, fields in entries]
+        stream = self._keys.job_events(job.id)
+        return decode_events(await streams.read_range(self._store, stream, after, MOST_OF_JOB), job.id)
+
+    async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
+        extent, _, entries = await streams.read_page(self._store, self._stream, after, until, count)
+        return streams.page_of(decode_columns(entries), extent, entries)
+
+
+def decode_events(entries: Sequence[Sequence[Any]], job_id: str | None = None) -> list[JobEvent]:
+    """Return entries of the shared stream, or (then `job_id` is given) of a job's own."""
+    return events_of(decode_columns(entries, job_id), NAME, QUEUE)
+
+
+def decode_columns(entries: Sequence[Sequence[Any]], job_id: str | None = None) -> EventColumns:
+    """Return entries as columns; `job_id` is for those that do not name their job."""
+    columns = empty_columns()
+    ids, at, kinds = columns.ids.append, columns.at.append, columns.kinds.append
+    job_ids, names, workers = columns.job_ids.append, columns.names.append, columns.workers.append
+    data = columns.data.append
+    for entry_id, flat in entries:
+        get = dict(zip(flat[::2], flat[1::2], strict=False)).get
+        kind, step = get(b"type", b""), get(b"step", b"")
+        ids(entry_id)
+        at(_time(get(b"ts", b""), entry_id))
+        kinds(KINDS.get((kind, step)) or KINDS_BY_TYPE.get(kind, kind))
+        job_ids(get(b"job_id", job_id) or None)
+        names(get(b"task") or None)
+        workers(get(b"worker") or None)
+        step_json = orjson.dumps(text(step))
+        data(b'{"step":' + step_json + b',"data":' + json_value(get(b"data") or b"{}") + b"}")
+    nothing = [None] * len(columns)
+    columns.attempts.extend(nothing)
+    columns.previous.extend(nothing)
+    return columns
+
+
+def _time(raw: bytes, entry_id: bytes) -> int:
+    try:
+        return int(raw) or int(entry_id.partition(b"-")[0])
+    except ValueError:
+        return int(entry_id.partition(b"-")[0])

@@ -1,4 +1,4 @@
-"""Key names of the streams protocol: the contract's as it spells them, Corral's own beside them."""
+"""Key names of the streams protocol: the contract's own, and those that Corral added."""
 
 import re
 from collections.abc import Iterable
@@ -11,10 +11,10 @@ QUEUE = "jobs"
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.:{}-]{1,100}")
 
 
-class Keys:
+class StreamsKeys:
     """The keys of one namespace; the empty one leaves the contract's names as they are.
 
-    >>> Keys("", "jobs").stream, Keys("{shop}", "jobs").stream
+    >>> StreamsKeys("", "jobs").stream, StreamsKeys("{shop}", "jobs").stream
     ('jobs:stream', '{shop}:jobs:stream')
     """
 
@@ -24,17 +24,17 @@ class Keys:
         self.stream = self._prefix + "jobs:stream"
         """The queue."""
         self.events = self._prefix + "jobs:events"
-        """Added: every event our own parts write, trimmed."""
+        """Added: the events that Corral writes, trimmed."""
         self.workers = self._prefix + "jobs:workers"
-        """Added: our own consumers, when each was last seen, and how long its lock is."""
+        """Added: Corral's consumers, when each was last seen, and how long its lock is."""
         self.job_prefix = self._prefix + "job:"
 
     def trip(self, broker: str) -> str:
-        """Added: what a broker's latest claim took, in case its answer is lost."""
+        """Added: what a broker's latest trip claimed, in case its answer is lost."""
         return f"{self._prefix}jobs:trip:{broker}"
 
     def ledger(self, name: str) -> str:
-        """Added: what one write of many jobs has submitted already."""
+        """Added: the ids that one write has submitted already."""
         return f"{self._prefix}jobs:ledger:{name}"
 
     def job(self, job_id: str) -> str:
@@ -42,23 +42,23 @@ class Keys:
         return self.job_prefix + job_id
 
     def job_events(self, job_id: str) -> str:
-        """The story of one job."""
+        """The events of one job."""
         return f"{self.job_prefix}{job_id}:events"
 
     def deliveries(self, job_id: str) -> str:
-        """Added: how often a job was delivered in vain before it got its present queue entry."""
+        """Added: how often a job was delivered in vain before its present queue entry."""
         return f"{self.job_prefix}{job_id}:deliveries"
 
     def idempotency(self, key: str) -> str:
-        """The job id that an idempotency key stands for."""
+        """The job id of an idempotency key."""
         return f"{self._prefix}idempotency:{key}"
 
     def fingerprint(self, key: str) -> str:
-        """Added: what was asked for under that key."""
+        """Added: the fingerprint of the request with that key."""
         return f"{self._prefix}idempotency-fingerprint:{key}"
 
-    def share(self, client: str) -> str:
-        """Added: when a client of the gateway may ask for as many new jobs as ever."""
+    def quota(self, client: str) -> str:
+        """Added: when the quota of a client of the gateway is full again."""
         return f"{self._prefix}jobs:share:{client}"
 
     def of_jobs(self, job_ids: Iterable[str]) -> list[str]:
@@ -66,14 +66,14 @@ class Keys:
         return [name(job_id) for job_id in job_ids for name in (self.job, self.job_events, self.deliveries)]
 
     def connection_name(self, worker: str) -> str:
-        """What a worker's waiting connection is called; a connection's name has no spaces."""
+        """The name of a worker's blocking connection, which has no spaces."""
         return "corral:streams:" + re.sub(r"[^!-~]", "_", worker)
 
 
 def _check(namespace: str, queue: str) -> None:
     if queue != QUEUE:
         raise InvalidName(
-            f"protocol 'streams' has one queue, {QUEUE!r}; {queue!r} is not there: "
+            f"protocol {NAME!r} has one queue, {QUEUE!r}, and no {queue!r}; "
             f"leave the queue out, or use another protocol"
         )
     if namespace and (not _NAMESPACE.fullmatch(namespace) or namespace.endswith(":")):

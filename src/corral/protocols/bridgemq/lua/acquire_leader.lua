@@ -1,10 +1,10 @@
--- acquire_leader: become or stay the leader among schedulers, and take the schedules that are due.
+-- acquire_leader: become or stay the leader among schedulers, and lease the schedules that are due.
 -- KEYS     .. [11] keys.fixed, then scheduler:lock scheduler:fence scheduler:leases
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] scheduler id   ARGV[5] lease ms   ARGV[6] most schedules
--- Returns  number of this leadership (0: someone else leads), [[id, due ms, lease ms, JSON], …]
--- use names
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] scheduler id   ARGV[5] lease ms   ARGV[6] most schedules
+-- Returns  number of this leadership (0: another leads), [[id, due ms, lease ms, JSON], …]
+-- use keys
 -- use jobs
--- use leasing
+-- use leases
 local LOCK, FENCE = KEYS[FIXED + 1], KEYS[FIXED + 2]
 LEASES = KEYS[FIXED + 3]
 local LOCK_S = 30
@@ -20,7 +20,7 @@ else
 end
 
 local rows = {}
-for _, taken in ipairs(take_due(tonumber(ARGV[6]), tonumber(ARGV[5]))) do
+for _, taken in ipairs(lease_due(tonumber(ARGV[6]), tonumber(ARGV[5]))) do
   local raw = load_job(taken.id)
   if raw then
     rows[#rows + 1] = {taken.id, integer(taken.due), integer(taken.lease), raw}

@@ -1,8 +1,8 @@
--- audit: set the concurrent counters to what is really in hand.
+-- audit: correct the concurrent counters to the number of active jobs.
 -- KEYS     .. [11] keys.fixed
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] .. job types that have a counter
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] .. job types that have a counter
 -- Returns  [type, counted before, counted now, …] of those that were wrong
--- use names
+-- use keys
 -- use jobs
 local real = {}
 for position = 4, #ARGV do real[ARGV[position]] = 0 end

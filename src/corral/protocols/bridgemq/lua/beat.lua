@@ -1,13 +1,13 @@
--- beat: this worker is alive, or says good-bye.
+-- beat: record a worker's heartbeat, or deregister it.
 -- KEYS     .. [11] keys.fixed
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] heartbeat ms, or "" for good-bye   ARGV[5] metadata
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] heartbeat ms, or "" to deregister   ARGV[5] metadata
 -- Returns  0
--- use names
--- use beating
+-- use keys
+-- use heartbeat
 if ARGV[4] ~= "" then
   beat(ARGV[4], ARGV[5])
 else
-  call("SREM", ROOT .. "workers:active", SPEAKER)
-  call("DEL", ROOT .. "workers:heartbeat:" .. SPEAKER, ROOT .. "workers:" .. SPEAKER)
+  call("SREM", ROOT .. "workers:active", WORKER)
+  call("DEL", ROOT .. "workers:heartbeat:" .. WORKER, ROOT .. "workers:" .. WORKER)
 end
 return 0

@@ -1,9 +1,9 @@
--- cancel: delete jobs that wait; ask the workers of active ones to end them.
+-- cancel: delete waiting jobs, and mark active ones, whose workers end them when they renew.
 -- KEYS     .. [11] keys.fixed
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue   ARGV[5] .. job ids of that queue
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] queue   ARGV[5] .. job ids of that queue
 -- Returns  [id, …] of the jobs for which that was done
--- use names
--- use removal
+-- use keys
+-- use remove_job
 local done = {}
 for position = 5, #ARGV do
   local id = ARGV[position]
@@ -14,9 +14,9 @@ for position = 5, #ARGV do
     call("SADD", CANCELLING, id)
     done[#done + 1] = id
   elseif call("EXISTS", JOBS .. "data:" .. id) == 1 and status ~= "dead" and status ~= "completed" and status ~= "cron" then
-    local previous = leave_place(id, job.queue)
+    local previous = remove_from_lists(id, job.queue)
     delete_job(id)
-    tell("cancelled", id, job, "", "prev", previous)
+    emit("cancelled", id, job, "", "prev", previous)
     done[#done + 1] = id
   end
 end

@@ -1,9 +1,9 @@
 -- count: how many of a page of ids are jobs of one queue.
 -- KEYS     .. [11] keys.fixed
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue   ARGV[5] waiting | delayed | deadletter | active
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] queue   ARGV[5] waiting | delayed | deadletter | active
 -- ARGV[6]  where the page begins   ARGV[7] ids a page
 -- Returns  how many, and where the next page begins or "0"
--- use names
+-- use keys
 -- use jobs
 local from, most = tonumber(ARGV[6]), tonumber(ARGV[7])
 local ids, following

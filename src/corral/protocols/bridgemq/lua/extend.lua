@@ -1,15 +1,15 @@
--- extend: renew the locks of claims that are still ours, and say that their worker is alive.
+-- extend: renew the locks of claims that are still held, and the worker's heartbeat.
 -- KEYS     .. [11] keys.fixed, then lock and fence of each job
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] lock ms   ARGV[5] heartbeat ms   ARGV[6] msgpack [[id, fence], …]
--- Returns  [0 | code | -1 where someone asked to cancel it, …]
--- use names
--- use settling
--- use beating
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] lock ms   ARGV[5] heartbeat ms   ARGV[6] msgpack [[id, fence], …]
+-- Returns  [0 | code | -1 where it should be cancelled, …]
+-- use keys
+-- use settle
+-- use heartbeat
 local rows = cmsgpack.unpack(ARGV[6])
 local codes = held_of(rows)
 -- a full server refuses SET as the first write of a script, and every running job would lose its lock;
 -- PEXPIRE takes no memory
-call("PEXPIRE", ROOT .. "workers:heartbeat:" .. SPEAKER, ARGV[5])
+call("PEXPIRE", ROOT .. "workers:heartbeat:" .. WORKER, ARGV[5])
 beat(ARGV[5], "")
 for position, row in ipairs(rows) do
   if codes[position] == 0 then

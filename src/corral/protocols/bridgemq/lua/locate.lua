@@ -1,8 +1,8 @@
--- locate: where some ids are listed, exactly; and do they hold a lock?
+-- locate: where some ids are listed, exactly, and whether each has a record and a lock.
 -- KEYS     .. [11] keys.fixed
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] .. ids
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] .. ids
 -- Returns  [[id, has a record, has a lock, place, place, …], …]
--- use names
+-- use keys
 local LISTS = {waiting = WAITING, deadletter = DEAD}
 local SETS = {delayed = DELAYED, cron = CRON, completed = COMPLETED}
 

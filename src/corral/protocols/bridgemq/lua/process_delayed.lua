@@ -2,7 +2,7 @@
 -- KEYS[1]  delayed   KEYS[2] waiting
 -- ARGV[1]  now ms   ARGV[2] most jobs (100)
 -- Returns  how many were moved
--- use document
+-- use document_keys
 -- use jobs
 local refused = name_from(KEYS[1], "delayed")
 if refused then return refused end
@@ -14,7 +14,7 @@ for _, id in ipairs(ids) do
   call("RPUSH", KEYS[2], id)
   if raw then
     call("SET", JOBS .. "status:" .. id, "waiting")
-    tell("waiting", id, job, "", "prev", "delayed")
+    emit("waiting", id, job, "", "prev", "delayed")
   end
 end
 return #ids

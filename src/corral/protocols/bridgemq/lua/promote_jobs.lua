@@ -1,8 +1,8 @@
--- promote_jobs: delayed jobs become claimable now.
+-- promote_jobs: make delayed jobs claimable now.
 -- KEYS     .. [11] keys.fixed
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue   ARGV[5] .. job ids of that queue
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] queue   ARGV[5] .. job ids of that queue
 -- Returns  [id, …] of the jobs for which that was done
--- use names
+-- use keys
 -- use jobs
 local done = {}
 for position = 5, #ARGV do
@@ -11,7 +11,7 @@ for position = 5, #ARGV do
     local raw, job = load_job(id)
     if raw then
       enter_waiting(id, job.priority)
-      tell("waiting", id, job, "", "prev", "delayed")
+      emit("waiting", id, job, "", "prev", "delayed")
       done[#done + 1] = id
     end
   end

@@ -1,13 +1,13 @@
--- read: all that is known of some jobs, as it stands at one moment.
+-- read: everything about some jobs, at one moment.
 -- KEYS     .. [11] keys.fixed
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue whose jobs are wanted, or ""   ARGV[5] .. job ids
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] queue, or "" for any   ARGV[5] .. job ids
 -- Returns  [[id, JSON, status, result, attempts, fence, failure, progress, summary, holder], …] of those that exist;
---          what a job has not is ""
--- use names
+--          "" where a job has no such part
+-- use keys
 -- use jobs
 local PARTS = {"data:", "status:", "result:", "attempts:", "fence:", "progress:", "summary:"}
 
--- Where a job is that nobody gave a status; a stranger may leave that out.
+-- The state of a job without a status, which a foreign client may leave out.
 local function found_in(id)
   if call("ZSCORE", DELAYED, id) then return "delayed" end
   if call("ZSCORE", CRON, id) then return "cron" end

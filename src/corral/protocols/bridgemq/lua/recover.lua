@@ -1,9 +1,9 @@
--- recover: one page of active jobs: those whose workers are gone go back to waiting, or to the dead letters when spent.
+-- recover: of a page of active jobs, requeue those of dead workers, or dead-letter them when their attempts are spent.
 -- KEYS     .. [11] keys.fixed
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] where the page begins   ARGV[5] ids a page
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] where the page begins   ARGV[5] ids a page
 -- ARGV[6]  ms a job may be active without lock or holder   ARGV[7] result s   ARGV[8] ms after which a dead worker is forgotten
--- Returns  [put back id, …], [ended id, …], where the next page begins or "0"
--- use names
+-- Returns  [requeued id, …], [ended id, …], where the next page begins or "0"
+-- use keys
 -- use jobs
 local patience, result_s, forget_ms = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local now = tonumber(NOW)
@@ -22,12 +22,12 @@ local function is_registered(worker)
   return registered[worker]
 end
 
--- A lock is honoured while it lives, unless its worker is known and was not heard of for too long.
--- Without a lock, one of our own workers has lost the job; a stranger need not renew, so its heartbeat counts.
+-- A lock is valid while it exists, unless its worker is registered and has no heartbeat.
+-- Without a lock, a Corral worker has lost the job; a foreign one need not renew, so its heartbeat counts.
 local function is_abandoned(id, lock, packed)
   if lock then return is_registered(lock) and not is_beating(lock), lock end
   if not packed then
-    -- claimed by other means than ours: from now on it is watched
+    -- claimed by other means: it is watched from now on
     call("HSET", HOLDERS, id, cmsgpack.pack({"?", now, "", ""}))
     return false
   end
@@ -39,7 +39,7 @@ end
 
 local requeued, ended = {}, {}
 
--- Has its worker moved it on already, and died before it let go?
+-- Whether its worker has settled it already, and died before it released it.
 local function has_moved(id, raw)
   if not raw then return true end
   local status = call("GET", JOBS .. "status:" .. id)
@@ -52,19 +52,19 @@ local function has_moved(id, raw)
   return status == "waiting" and call("LPOS", WAITING, id) ~= false
 end
 
-local function rescue(id, worker, packed)
+local function recover_job(id, worker, packed)
   local raw, job = load_job(id)
-  let_go(id, raw and job.type or packed and cmsgpack.unpack(packed)[3] or "")
+  release(id, raw and job.type or packed and cmsgpack.unpack(packed)[3] or "")
   if has_moved(id, raw) then return end
   local reason = "its worker " .. worker .. " is gone: the job was abandoned"
   local spent = job.attempt + call("INCR", JOBS .. "attempts:" .. id)
   if spent >= job.most then
-    bury(id, job, reason, "Abandoned", result_s)
+    dead_letter(id, job, reason, "Abandoned", result_s)
     ended[#ended + 1] = id
   else
     call("HSET", JOBS .. "failure:" .. id, "reason", reason, "at", NOW)
     enter_waiting(id, job.priority)
-    tell("stalled", id, job, '{"reason":' .. cjson.encode(reason) .. "}", "attempt", integer(spent))
+    emit("stalled", id, job, '{"reason":' .. cjson.encode(reason) .. "}", "attempt", integer(spent))
     requeued[#requeued + 1] = id
   end
 end
@@ -77,11 +77,11 @@ if #page[2] > 0 then
   local holders = call("HMGET", HOLDERS, unpack(page[2]))
   for position, id in ipairs(page[2]) do
     local gone, worker = is_abandoned(id, locks[position], holders[position])
-    if gone then each_alone(rescue, id, worker, holders[position]) end
+    if gone then isolated(recover_job, id, worker, holders[position]) end
   end
 end
 
-local function forget_the_dead()
+local function forget_dead_workers()
   for _, worker in ipairs(call("SMEMBERS", WORKERS)) do
     if not is_beating(worker) then
       local raw = try("GET", ROOT .. "workers:" .. worker)
@@ -95,5 +95,5 @@ local function forget_the_dead()
   end
 end
 
-if ARGV[4] == "0" then forget_the_dead() end
+if ARGV[4] == "0" then forget_dead_workers() end
 return {requeued, ended, page[1]}

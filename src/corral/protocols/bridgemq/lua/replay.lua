@@ -1,13 +1,13 @@
--- replay: put ended jobs back to waiting, whole or not at all: out of the dead letters and in again in one step.
+-- replay: put ended jobs back to waiting, each in one step.
 -- KEYS     .. [11] keys.fixed
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue   ARGV[5] 1 with all attempts anew, "" with those it has made
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] queue   ARGV[5] 1 with all attempts anew, "" with those it has made
 -- ARGV[6]  .. job ids of that queue, at most 500
 -- Returns  [id, …] of the jobs for which that was done
--- use names
--- use removal
+-- use keys
+-- use remove_job
 local TOMBSTONE = ""
 
--- Is it a dead letter? Its place is marked, for one pass takes out many.
+-- Whether it is a dead letter; its position is marked, and one pass removes all.
 local marked = 0
 local function mark_dead(id)
   local place = call("LPOS", DEAD, id)
@@ -17,7 +17,7 @@ local function mark_dead(id)
   return true
 end
 
--- An id may stand among the dead letters twice; what was replayed by one must not be by the other.
+-- An id may be among the dead letters twice, and must be replayed once.
 local function is_elsewhere(id, status)
   if status == "waiting" or call("SISMEMBER", ACTIVE, id) == 1 then return true end
   return (status == "failed" or status == "delayed") and call("ZSCORE", DELAYED, id) ~= false
@@ -29,7 +29,7 @@ local function start_anew(id, job)
   call("PERSIST", JOBS .. "fence:" .. id)
   call("PERSIST", JOBS .. "log:" .. id)
   if ARGV[5] == "" then return end
-  -- all attempts are to be had again, whatever the JSON says were made before it was written
+  -- all attempts anew, whatever the JSON says were made before it was written
   if job.attempt == 0 then
     call("DEL", JOBS .. "attempts:" .. id)
   else
@@ -47,7 +47,7 @@ for position = 6, #ARGV do
     if was_dead or (status == "completed" and call("ZREM", ROOT .. "jobs:completed:" .. job.queue, id) == 1) then
       start_anew(id, job)
       enter_waiting(id, job.priority)
-      tell("waiting", id, job, "", "prev", was_dead and "dead" or "completed")
+      emit("waiting", id, job, "", "prev", was_dead and "dead" or "completed")
       done[#done + 1] = id
     end
   end

@@ -1,11 +1,11 @@
--- report: a handler's own words, while its claim is still ours.
+-- report: write a handler's progress, log line or event while its claim is held.
 -- KEYS     .. [11] keys.fixed, then lock and fence of the job
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] id   ARGV[5] fence   ARGV[6] type   ARGV[7] queue
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] id   ARGV[5] fence   ARGV[6] type   ARGV[7] queue
 -- ARGV[8]  "progress", "log" or "event"   ARGV[9] progress JSON, line, or the event's name
--- ARGV[10] what the event carries   ARGV[11] log lines kept, or ""
+-- ARGV[10] data of the event   ARGV[11] log lines kept, or ""
 -- Returns  lines in the log, 0, or minus a code
--- use names
--- use settling
+-- use keys
+-- use settle
 local id, job = ARGV[4], {type = ARGV[6], queue = ARGV[7]}
 local code = held_of({{id, tonumber(ARGV[5])}})[1]
 if code ~= 0 then return -code end
@@ -18,8 +18,8 @@ if ARGV[8] == "log" then
 end
 if ARGV[8] == "progress" then
   call("SET", JOBS .. "progress:" .. id, ARGV[9])
-  tell("progress", id, job, ARGV[10])
+  emit("progress", id, job, ARGV[10])
 else
-  tell(ARGV[9], id, job, ARGV[10])
+  emit(ARGV[9], id, job, ARGV[10])
 end
 return 0

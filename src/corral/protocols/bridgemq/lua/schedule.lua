@@ -1,9 +1,9 @@
--- schedule: add a schedule, or change the one of that id; where its cron and zone stay the same, so does its next firing.
+-- schedule: add a schedule, or change it; with the same cron and zone its next firing stays the same.
 -- KEYS     .. [11] keys.fixed, then scheduler:leases
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue   ARGV[5] id   ARGV[6] JSON   ARGV[7] next firing ms
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] queue   ARGV[5] id   ARGV[6] JSON   ARGV[7] next firing ms
 -- ARGV[8]  cron   ARGV[9] zone   ARGV[10] type
 -- Returns  "added", "changed" or "kept"; "taken" where a job that is no schedule has that id: then nothing was written
--- use names
+-- use keys
 -- use jobs
 local id, data, status = ARGV[5], JOBS .. "data:" .. ARGV[5], JOBS .. "status:" .. ARGV[5]
 local raw, before = load_job(id)
@@ -23,5 +23,5 @@ if word ~= "kept" then
   call("ZADD", CRON, ARGV[7], id)
   call("HDEL", KEYS[FIXED + 1], id)
 end
-if word == "added" then tell("added", id, {type = ARGV[10], queue = ARGV[4]}, "", "to", "cron") end
+if word == "added" then emit("added", id, {type = ARGV[10], queue = ARGV[4]}, "", "to", "cron") end
 return word

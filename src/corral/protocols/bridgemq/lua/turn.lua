@@ -1,16 +1,16 @@
--- turn: settle a batch of claims, then claim as many again as asked.
+-- turn: settle a batch of claims, then claim as many as wanted.
 -- KEYS     .. [11] keys.fixed, then lock and fence of each settled job, then trips:BROKER
--- ARGV[1]  .. [3] as in parts/names   ARGV[4] queue   ARGV[5] msgpack [settlement row, …] (parts/settling)
+-- ARGV[1]  .. [3] as in parts/keys   ARGV[4] queue   ARGV[5] msgpack [settlement row, …] (parts/settle)
 -- ARGV[6]  want   ARGV[7] number of this trip   ARGV[8] lock ms   ARGV[9] heartbeat ms   ARGV[10] metadata, or "" between two beats
--- ARGV[11] msgpack [stack, capabilities, region] of the worker   ARGV[12] cursor (parts/scanning), or ""
--- ARGV[13] result s   ARGV[14] jobs of others to look at in each place
--- Returns  [0 | code | fault text, …], [claimed row, …], why, until ms or 0, cursor, empty | more | others
+-- ARGV[11] msgpack [stack, capabilities, region] of the worker   ARGV[12] cursor (parts/scan), or ""
+-- ARGV[13] result s   ARGV[14] jobs of others to look at, at the head and behind the cursor
+-- Returns  [0 | code | error text, …], [claimed row, …], reason, until ms or 0, cursor, empty | more | others
 --          a claimed row is [id, JSON, attempts since, fence, failure]
--- use names
--- use settling
--- use promotion
--- use beating
--- use scanning
+-- use keys
+-- use settle
+-- use promote_due
+-- use heartbeat
+-- use scan
 local PROMOTED, TRIP_S = 200, 3600
 local queue, rows = ARGV[4], cmsgpack.unpack(ARGV[5])
 local want, trip, result_s = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[13])
@@ -19,7 +19,7 @@ local TRIP = KEYS[FIXED + 2 * #rows + 1]
 local codes = settle_all(rows, queue, result_s)
 
 local function is_given_up()
-  -- its worker has stopped waiting for this very trip: what it took now, nobody would run
+  -- the worker has given this trip up: nobody would run what it claimed
   return trip <= (tonumber(call("HGET", TRIP, "given_up") or 0) or 0)
 end
 
@@ -29,7 +29,7 @@ local function earliest(set)
   return at and at < 1e15 and at or nil
 end
 
--- When something becomes due by itself, or 0.
+-- When a delayed job or a schedule is due next, or 0.
 local function next_due()
   local delayed, cron = earliest(DELAYED), earliest(CRON)
   local due = delayed and cron and math.min(delayed, cron) or delayed or cron
@@ -42,11 +42,11 @@ end
 
 if want <= 0 or is_given_up() then return answer({}, "satisfied", 0, ARGV[12], "more") end
 
--- a worker that asks for jobs lives; between two beats that is written only where its heartbeat was lost
+-- between two beats the heartbeat is written only where it was lost
 if ARGV[10] ~= "" then
   beat(ARGV[9], ARGV[10])
 else
-  call("SET", ROOT .. "workers:heartbeat:" .. SPEAKER, NOW, "NX", "PX", ARGV[9])
+  call("SET", ROOT .. "workers:heartbeat:" .. WORKER, NOW, "NX", "PX", ARGV[9])
 end
 promote_due(PROMOTED)
 if call("SISMEMBER", PAUSED, queue) == 1 then return answer({}, "paused", 0, "", "others") end
@@ -54,11 +54,11 @@ if call("SISMEMBER", PAUSED, queue) == 1 then return answer({}, "paused", 0, "",
 local skills = cmsgpack.unpack(ARGV[11])
 local search = {
   want = want, queue = queue, window = tonumber(ARGV[14]), lock_ms = ARGV[8], result_s = result_s, cursor = restore(ARGV[12]),
-  worker = {server = SPEAKER, stack = owned(skills[1]), capabilities = owned(skills[2]), region = owned(skills[3])},
+  worker = {server = WORKER, stack = set_of(skills[1]), capabilities = set_of(skills[2]), region = set_of(skills[3])},
 }
 local is_end = scan(search)
 
--- What the codec needs besides, and a note of what this trip took in case its answer is lost.
+-- The claimed rows, and a record of them in case the answer is lost.
 local claims, noted, names = {}, {}, {}
 for position, claim in ipairs(search.claims) do names[position] = JOBS .. "attempts:" .. claim[1] end
 local attempts = {}
@@ -67,7 +67,7 @@ in_chunks(names, 1000, function(from, to)
 end)
 for position, claim in ipairs(search.claims) do
   local id, failure = claim[1], {}
-  -- a job that nobody had before has not failed before
+  -- a job that was never claimed has not failed
   if claim[3] > 1 or attempts[position] then failure = try("HGETALL", JOBS .. "failure:" .. id) end
   claims[position] = {id, claim[2], attempts[position] or "0", claim[3], failure.err and {} or failure}
   noted[position] = {id, claim[3]}

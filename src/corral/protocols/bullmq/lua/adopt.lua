@@ -1,5 +1,5 @@
--- adopt: what one trip claimed under a receipt, for the worker that never saw the answer. A trip that is
--- still on its way claims nothing when it comes: its receipt is noted as given up.
+-- adopt: return what one trip claimed under a receipt, to the worker that lost the answer. A trip that has not
+-- arrived yet claims nothing when it does: its receipt is marked as given up.
 -- KEYS     keys.fixed
 -- ARGV[1]  receipt   ARGV[2] ms for which the note is kept
 -- Returns  [[id, fields], …]

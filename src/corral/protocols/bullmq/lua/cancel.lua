@@ -1,8 +1,8 @@
--- cancel: remove jobs that have not started, and ask the holders of active ones to end them.
+-- cancel: remove jobs that have not started, and mark active ones, whose workers end them when they renew.
 -- KEYS     keys.fixed
 -- ARGV     id, …
--- Returns  [id, …] that were removed or whose holder will be asked
--- use removal
+-- Returns  [id, …] that were removed or marked
+-- use remove_job
 local state = queue_state()
 local done = {}
 for _, id in ipairs(ARGV) do
@@ -11,7 +11,7 @@ for _, id in ipairs(ARGV) do
     if call("EXISTS", job .. ":lock") == 1 then
       call("SADD", CANCELLING, id)
       done[#done + 1] = id
-    elseif remove_free(id, state, true) == 1 then
+    elseif remove_unlocked(id, state, true) == 1 then
       done[#done + 1] = id
     end
   end

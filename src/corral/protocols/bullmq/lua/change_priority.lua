@@ -1,7 +1,7 @@
--- change_priority: a job that waits gets another place in the queue.
+-- change_priority: change a job's priority, and its position where it waits.
 -- KEYS     keys.fixed
 -- ARGV[1]  id   ARGV[2] priority   ARGV[3] 1 where it goes in front of its equals
--- Returns  0, or -1 the job is gone
+-- Returns  0, or -1 the job does not exist
 -- use queue
 local id, priority, is_lifo = ARGV[1], tonumber(ARGV[2]), ARGV[3] == "1"
 if call("EXISTS", PREFIX .. id) == 0 then return -1 end

@@ -1,7 +1,7 @@
--- extend: renew the locks of claims that are still ours.
+-- extend: renew the locks of claims that are still held.
 -- KEYS     keys.fixed, then the lock of each claim, in order
 -- ARGV[1]  lock ms   ARGV[2] msgpack [[id, receipt], …]
--- Returns  [position, …] of claims that are not ours any more, [position, …] of claims to be cancelled
+-- Returns  [position, …] of claims that are lost, [position, …] of claims to be cancelled
 -- use queue
 local rows = cmsgpack.unpack(ARGV[2])
 local locks = call("MGET", unpack(KEYS, FIXED + 1, FIXED + #rows))

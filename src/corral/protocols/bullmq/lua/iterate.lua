@@ -2,16 +2,16 @@
 -- KEYS     keys.fixed
 -- ARGV[1]  now ms
 -- ARGV[2]  msgpack [[scheduler id, id of the claimed job, next ms or false, every ms or false, offset ms,
---          made (parts/scheduling; its data where the scheduler has none)], …]
--- Returns  [id or "", …]: "" where the claimed job is not its scheduler's current one, or the scheduler is gone
--- use scheduling
+--          template (parts/scheduled_jobs)], …]
+-- Returns  [id or "", …]: "" where the claimed job is not its scheduler's current one, or the scheduler does not exist
+-- use scheduled_jobs
 local now, state = tonumber(ARGV[1]), queue_state()
 
 local function iterate(row)
-  local scheduler, producer = row[1], row[2]
+  local scheduler, claimed = row[1], row[2]
   local previous = call("ZSCORE", REPEAT, scheduler)
-  -- asked twice, the second finds another job to be the current one and does nothing
-  if not previous or producer ~= "repeat:" .. scheduler .. ":" .. previous then return "" end
+  -- repeated, this finds another job to be the current one and does nothing
+  if not previous or claimed ~= "repeat:" .. scheduler .. ":" .. previous then return "" end
   local key = REPEAT .. ":" .. scheduler
   local kept = call("HMGET", key, "name", "data", "every", "startDate", "offset")
   local due, every = row[3], tonumber(kept[3]) or row[4]
@@ -22,13 +22,13 @@ local function iterate(row)
     call("XADD", EVENTS, "MAXLEN", "~", kept_events(state), "*", "event", "duplicated", "jobId", id)
     return ""
   end
-  local made = read_made(scheduler, row[6])
-  made.name, made.data = kept[1] or made.name, kept[2] or made.data
+  local template = read_template(scheduler, row[6])
+  template.name, template.data = kept[1] or template.name, kept[2] or template.data
   call("ZADD", REPEAT, whole(due), scheduler)
   call("HINCRBY", key, "ic", 1)
-  if made.data ~= "{}" then call("HSET", key, "data", made.data) end
-  make_job(made, due, now, state)
-  call("HSET", PREFIX .. producer, "nrjid", id)
+  if template.data ~= "{}" then call("HSET", key, "data", template.data) end
+  add_scheduled_job(template, due, now, state)
+  call("HSET", PREFIX .. claimed, "nrjid", id)
   return id
 end
 

@@ -1,4 +1,4 @@
--- locate: where some ids are listed, exactly; and do they hold a lock?
+-- locate: where some ids are listed, exactly, and whether each has a record and a lock.
 -- KEYS     keys.fixed
 -- ARGV     id, …
 -- Returns  [[id, has a record, has a lock, place, place, …], …]

@@ -1,9 +1,9 @@
 -- log: append a line to a job's log.
 -- KEYS     keys.fixed, then the job's lock
 -- ARGV[1]  id   ARGV[2] receipt, or "" to skip the check   ARGV[3] line   ARGV[4] lines kept, or ""
--- Returns  how many lines there are, or -1 the job is gone, -2 no lock, -6 another's lock
+-- Returns  how many lines there are, or -1 the job does not exist, -2 no lock, -6 another attempt's lock
 -- use queue
--- use holding
+-- use lock
 local code = held(ARGV[1], ARGV[2])
 if code ~= 0 then return code end
 local log = PREFIX .. ARGV[1] .. ":logs"

@@ -1,30 +1,30 @@
 -- obliterate: delete a paused queue, some jobs at a time.
 -- KEYS     keys.fixed
 -- ARGV[1]  most jobs deleted   ARGV[2] 1 where active jobs go too
--- Returns  0 it is gone, 1 there is more, -1 it is not paused, -2 it has active jobs
--- use sweeping
+-- Returns  0 it is deleted, 1 there is more, -1 it is not paused, -2 it has active jobs
+-- use delete_jobs
 if call("HEXISTS", META, "paused") == 0 then return -1 end
 local left, state = tonumber(ARGV[1]), queue_state()
 
-local function sweep_list(list, ids)
-  for _, id in ipairs(ids) do sweep_job(id, state) end
+local function delete_list(list, ids)
+  for _, id in ipairs(ids) do delete_job(id, state) end
   call("LTRIM", list, #ids, -1)
   left = left - #ids
   return left <= 0
 end
 
-local function sweep_set(set)
+local function delete_set(set)
   local ids = call("ZRANGE", set, 0, left - 1)
-  for _, id in ipairs(ids) do sweep_job(id, state) end
-  leave_set(set, ids)
+  for _, id in ipairs(ids) do delete_job(id, state) end
+  remove_members(set, ids)
   left = left - #ids
   return left <= 0
 end
 
-local function sweep_schedulers()
+local function delete_schedulers()
   local ids = call("ZRANGE", REPEAT, 0, left - 1)
   for _, id in ipairs(ids) do call("DEL", REPEAT .. ":" .. id) end
-  leave_set(REPEAT, ids)
+  remove_members(REPEAT, ids)
   left = left - #ids
   return left <= 0
 end
@@ -32,8 +32,8 @@ end
 local active = call("LRANGE", ACTIVE, 0, left - 1)
 if #active > 0 and ARGV[2] ~= "1" then return -2 end
 for _, id in ipairs(active) do call("DEL", PREFIX .. id .. ":lock") end
-if sweep_list(ACTIVE, active) or sweep_set(DELAYED) or sweep_schedulers() or sweep_set(COMPLETED)
-   or sweep_list(PAUSED, call("LRANGE", PAUSED, 0, left - 1)) or sweep_set(PRIORITIZED) or sweep_set(FAILED) then
+if delete_list(ACTIVE, active) or delete_set(DELAYED) or delete_schedulers() or delete_set(COMPLETED)
+   or delete_list(PAUSED, call("LRANGE", PAUSED, 0, left - 1)) or delete_set(PRIORITIZED) or delete_set(FAILED) then
   return 1
 end
 call("DEL", EVENTS, PREFIX .. "delay", STALLED_CHECK, STALLED, ID, PRIORITY_COUNTER, META, CANCELLING)

@@ -1,4 +1,4 @@
--- pause: stop (or start) handing out jobs of this queue.
+-- pause: pause or resume the queue.
 -- KEYS     keys.fixed
 -- ARGV[1]  "paused" or "resumed"
 -- Returns  1

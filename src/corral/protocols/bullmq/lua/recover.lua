@@ -1,9 +1,9 @@
--- recover: put back jobs found without a lock in two sweeps, then note the suspects for the next one.
+-- recover: requeue jobs that had no lock in two sweeps, then note the suspects for the next one.
 -- KEYS     keys.fixed
 -- ARGV[1]  now ms   ARGV[2] most stalls a job may have   ARGV[3] ms until the next sweep may run
--- Returns  [id, …] put back; one stalled too often will fail when it is claimed
+-- Returns  [id, …] requeued; one that stalled too often will fail when it is claimed
 -- use queue
--- use leaving
+-- use active_list
 local TOO_OFTEN = "job stalled more than allowable limit"
 
 if call("EXISTS", STALLED_CHECK) == 1 then return {} end
@@ -11,17 +11,17 @@ call("SET", STALLED_CHECK, ARGV[1], "PX", ARGV[3])
 local state = queue_state()
 call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
 
--- Which suspects have no lock?
+-- {id = true} of the suspects without a lock.
 local function unlocked(suspects)
-  local found = {}
+  local ids = {}
   in_chunks(suspects, 1000, function(from, to)
     local names = {}
     for i = from, to do names[#names + 1] = PREFIX .. suspects[i] .. ":lock" end
     for i, lock in ipairs(call("MGET", unpack(names))) do
-      if not lock then found[suspects[from + i - 1]] = true end
+      if not lock then ids[suspects[from + i - 1]] = true end
     end
   end)
-  return found
+  return ids
 end
 
 local function is_scheduled(job)
@@ -34,7 +34,7 @@ local requeued = {}
 if #suspects > 0 then
   call("DEL", STALLED)
   local active = call("LRANGE", ACTIVE, 0, -1)
-  local left = leave_together(active, unlocked(suspects))
+  local left = remove_from_active(active, unlocked(suspects))
   for _, id in ipairs(suspects) do
     local job = PREFIX .. id
     if left[id] and string.sub(id, 1, 2) ~= "0:" and call("EXISTS", job) == 1 then

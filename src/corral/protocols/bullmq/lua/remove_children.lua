@@ -2,6 +2,6 @@
 -- KEYS     keys.fixed
 -- ARGV[1]  id
 -- Returns  1
--- use removal
+-- use remove_job
 remove_children(PREFIX .. ARGV[1], queue_state(), {children = true, is_sparing = true})
 return 1

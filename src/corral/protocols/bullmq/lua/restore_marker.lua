@@ -1,4 +1,4 @@
--- restore_marker: set the marker again where a wake-up was taken and not used.
+-- restore_marker: set the marker again after a worker took it and could not use it.
 -- KEYS     keys.fixed
 -- Returns  1
 -- use queue

@@ -1,20 +1,20 @@
 -- retry: put ended jobs back in the queue.
 -- KEYS     keys.fixed
--- ARGV[1]  msgpack [[id, is lifo], …]   ARGV[2] 1 where they get all their attempts anew, else ""
--- Returns  [id, …] that were put back
+-- ARGV[1]  msgpack [[id, is lifo], …]   ARGV[2] 1 with all attempts anew, else ""
+-- Returns  [id, …] that were requeued
 -- use queue
 
--- Its parent waits for it again.
-local function ask_again(job, previous)
+-- Let its parent wait for it again.
+local function wait_again(job, previous)
   local parent = call("HGET", job, "parentKey")
   if not parent or parent == "" or call("EXISTS", parent) == 0 then return end
-  local was_told
+  local was_counted
   if previous == "failed" then
-    was_told = call("ZREM", parent .. ":unsuccessful", job)
+    was_counted = call("ZREM", parent .. ":unsuccessful", job)
   else
-    was_told = call("HDEL", parent .. ":processed", job)
+    was_counted = call("HDEL", parent .. ":processed", job)
   end
-  if was_told == 1 then call("SADD", parent .. ":dependencies", job) end
+  if was_counted == 1 then call("SADD", parent .. ":dependencies", job) end
 end
 
 local state = queue_state()
@@ -35,7 +35,7 @@ for _, row in ipairs(cmsgpack.unpack(ARGV[1])) do
     if ARGV[2] == "1" then call("HDEL", job, "atm", "attemptsMade") end
     call(row[2] and "RPUSH" or "LPUSH", state.target, id)
     wake(is_blocked(state))
-    ask_again(job, previous)
+    wait_again(job, previous)
     call("XADD", EVENTS, "MAXLEN", "~", kept_events(state), "*", "event", "waiting", "jobId", id,
          "prev", previous)
     done[#done + 1] = id

@@ -1,14 +1,14 @@
--- turn: settle a batch of claims, then claim as many again as asked.
+-- turn: settle a batch of claims, then claim as many as wanted.
 -- KEYS     keys.fixed, then the lock of each settled job, in order
 -- ARGV[1]  now ms   ARGV[2] receipt   ARGV[3] lock ms   ARGV[4] want
--- ARGV[5]  msgpack [settlement row, …] (parts/settling)
+-- ARGV[5]  msgpack [settlement row, …] (parts/settle)
 -- ARGV[6]  worker name or ""   ARGV[7] limit count or ""   ARGV[8] limit ms or ""
 -- ARGV[9]  metrics points or ""   ARGV[10] most bytes of job fields in one answer
--- Returns  [[position, code, text], …] of what was not settled, how many were claimed, those as msgpack
---          [[id, fields], …] or "", why, until ms, 1 where a scheduler made one of them
+-- Returns  [[position, code, text], …] of those that were not settled, how many were claimed, those as msgpack
+--          [[id, fields], …] or "", reason, until ms, 1 where a scheduler made one of them
 -- use queue
--- use claiming
--- use settling
+-- use claim
+-- use settle
 local want = tonumber(ARGV[4])
 local rows = cmsgpack.unpack(ARGV[5])
 local state = queue_state()
@@ -16,16 +16,16 @@ local state = queue_state()
 local refused, ended = {}, false
 if #rows > 0 then refused, ended = settle_all(rows, state, tonumber(ARGV[9])) end
 
-local claims, why, till = {}, "satisfied", 0
+local claims, reason, till = {}, "satisfied", 0
 if want > 0 then
-  claims, why, till = claim(want, ARGV[1], ARGV[2], ARGV[3], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]),
+  claims, reason, till = claim(want, ARGV[1], ARGV[2], ARGV[3], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]),
                             tonumber(ARGV[10]), state)
 end
 
--- the last job has ended and nothing follows: say so, unless something is known to come
-if ended and #claims == 0 and (want == 0 or (why == "drained" and till == 0))
+-- emit "drained" when the last job has ended, unless a delayed one is known to follow
+if ended and #claims == 0 and (want == 0 or (reason == "drained" and till == 0))
    and call("LLEN", WAIT) == 0 and call("LLEN", ACTIVE) == 0 and call("ZCARD", PRIORITIZED) == 0 then
   call("XADD", EVENTS, "*", "event", "drained")
 end
 local packed = #claims > 0 and cmsgpack.pack(claims) or ""
-return {refused, #claims, packed, why, till, state.is_scheduled and 1 or 0}
+return {refused, #claims, packed, reason, till, state.is_scheduled and 1 or 0}

@@ -1,7 +1,7 @@
--- update_data: a job gets other data.
+-- update_data: replace a job's data.
 -- KEYS     keys.fixed
 -- ARGV[1]  id   ARGV[2] data as JSON
--- Returns  0, or -1 the job is gone
+-- Returns  0, or -1 the job does not exist
 -- use queue
 if call("EXISTS", PREFIX .. ARGV[1]) == 0 then return -1 end
 call("HSET", PREFIX .. ARGV[1], "data", ARGV[2])

@@ -1,27 +1,27 @@
--- admit: create one job for a client of the gateway, within the bounds of the queue and of that client.
--- KEYS     jobs:stream jobs:events, hash, events and deliveries of the job, jobs:share:CLIENT, its idempotency keys
--- ARGV[1]  .. [5] as in parts/story   ARGV[6] msgpack [row] (parts/creation)   ARGV[7] whose job it is, or ""
+-- admit: create one job for a client of the gateway, within the limits of the queue and of that client.
+-- KEYS     jobs:stream jobs:events, hash, events and deliveries of the job, the client's quota, its idempotency keys
+-- ARGV[1]  .. [5] as in parts/job_events   ARGV[6] msgpack [row] (parts/create)   ARGV[7] owner or ""
 -- ARGV[8]  most jobs undelivered and pending, or ""   ARGV[9] most new jobs of this client, or ""
 -- ARGV[10] in so many ms
--- Returns  [word, id, status, created ms, backlog, left of the client's share, ms until there is more of it]
+-- Returns  [word, id, status, created ms, backlog, left of the client's quota, ms until there is more of it]
 --          created | replayed; full | limited | conflict | unfinished: then nothing was written
--- use creation
+-- use create
 -- use backlog
-local SHARE = KEYS[6]
-local most, share_count, window = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local QUOTA = KEYS[6]
+local most, quota, window = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local rows = cmsgpack.unpack(ARGV[6])
 local ids, fresh, refused = plan(rows)
 
--- A client's share comes back evenly: SHARE holds the time at which all of it is there again.
+-- The quota refills evenly: its key has the time at which it is full again.
 local full_again = 0
-if share_count then
-  must_hold(SHARE, "string")
-  full_again = math.max(tonumber(call("GET", SHARE) or 0) or 0, tonumber(NOW))
+if quota then
+  must_hold(QUOTA, "string")
+  full_again = math.max(tonumber(call("GET", QUOTA) or 0) or 0, tonumber(NOW))
 end
 
-local function share_left()
-  if not share_count then return 0, 0 end
-  local each, spent = window / share_count, full_again - tonumber(NOW)
+local function quota_left()
+  if not quota then return 0, 0 end
+  local each, spent = window / quota, full_again - tonumber(NOW)
   local left = math.floor((window - spent) / each + 0.000001)
   return left, math.ceil(left >= 1 and spent or spent + each - window)
 end
@@ -33,7 +33,7 @@ if most then
 end
 
 local function answer(word, id, status, created)
-  local left, ms = share_left()
+  local left, ms = quota_left()
   return {word, id, status, created, backlog, left, ms}
 end
 
@@ -43,14 +43,14 @@ if not fresh[1] then
   local known = call("HMGET", JOB .. id, "status", "created_ts")
   return answer("replayed", id, known[1] or "", known[2] or "")
 end
-if share_count and share_left() < 1 then return answer("limited", "", "", "") end
+if quota and quota_left() < 1 then return answer("limited", "", "", "") end
 if most and backlog >= most then return answer("full", "", "", "") end
 
 create(fresh[1])
 backlog = backlog + 1
 if ARGV[7] ~= "" then call("HSET", JOB .. id, "client", ARGV[7]) end
-if share_count then
-  full_again = full_again + window / share_count
-  call("SET", SHARE, string.format("%.3f", full_again), "PX", math.ceil(full_again - tonumber(NOW)) + 1000)
+if quota then
+  full_again = full_again + window / quota
+  call("SET", QUOTA, string.format("%.3f", full_again), "PX", math.ceil(full_again - tonumber(NOW)) + 1000)
 end
 return answer("created", id, "queued", fresh[1][5])

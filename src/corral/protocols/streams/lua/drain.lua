@@ -1,8 +1,8 @@
--- drain: delete jobs that nobody was given yet, and their queue entries.
+-- drain: delete undelivered jobs and their queue entries.
 -- KEYS     jobs:stream jobs:events
--- ARGV[1]  .. [5] as in parts/story   ARGV[6] most entries a call
+-- ARGV[1]  .. [5] as in parts/job_events   ARGV[6] most entries a call
 -- Returns  how many entries were deleted
--- use story
+-- use job_events
 -- use backlog
 local _, _, last = group_state(STREAM)
 local entries = call("XRANGE", STREAM, "(" .. last, "+", "COUNT", ARGV[6])
@@ -10,12 +10,12 @@ for _, entry in ipairs(entries) do
   local field = fields_of(entry[2])
   local id = field.job_id
   local known = is_id(id) and try("HMGET", JOB .. id, "status", "task") or {}
-  -- what is over or expired leaves its entry only; a job of a stranger that runs unasked is left alone
+  -- of a job that is over or expired only the entry is left; one that runs by other means is left alone
   if not known.err and known[1] == "queued" then
     call("DEL", JOB .. id, JOB .. id .. ":events", JOB .. id .. ":deliveries")
-    share(id, known[2] or "", "removed", NOW, "operator.drain", "{}")
+    emit_shared(id, known[2] or "", "removed", NOW, "operator.drain", "{}")
   end
-  drop(entry[1])
+  delete_entry(entry[1])
 end
-clear_dropped()
+delete_entries()
 return #entries

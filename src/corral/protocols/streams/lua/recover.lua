@@ -1,16 +1,16 @@
--- recover: one page of entries whose workers have gone silent: back to the queue, or ended when delivered too often.
+-- recover: requeue a page of entries of silent workers, or end their jobs when delivered too often.
 -- KEYS     jobs:stream jobs:events jobs:workers
--- ARGV[1]  .. [5] as in parts/story   ARGV[6] most deliveries   ARGV[7] ms of silence allowed to a stranger
+-- ARGV[1]  .. [5] as in parts/job_events   ARGV[6] most deliveries   ARGV[7] ms a foreign worker may be silent
 -- ARGV[8]  where the page begins: "-", or "(" and the last id   ARGV[9] entries a page
 -- ARGV[10] ms after which a worker with nothing pending is forgotten
--- Returns  [put back id, …], [ended id, …], where the next page begins or "", [expired, over, malformed]
--- use holding
+-- Returns  [requeued id, …], [ended id, …], where the next page begins or "", [expired, over, malformed]
+-- use ownership
 local WORKERS = KEYS[3]
-local most, patience, page = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9])
--- an entry without a body cannot be run again, so its owner may take its time to settle it
+local most, foreign_idle_ms, page = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9])
+-- an entry without a body cannot be requeued, so its owner has longer to settle it
 local BODILESS_MS = 3600000
 
-local seen_at, lock_of, shortest = {}, {}, patience
+local seen_at, lock_of, shortest = {}, {}, foreign_idle_ms
 local registry = call("HGETALL", WORKERS)
 for i = 1, #registry, 2 do
   local seen, lock = string.match(registry[i + 1], "^(%d+) (%d+)$")
@@ -20,16 +20,16 @@ for i = 1, #registry, 2 do
   end
 end
 
-local function forget_silent_workers()
+local function delete_silent_workers()
   local consumers = try("XINFO", "CONSUMERS", STREAM, GROUP)
-  local standing = {}
+  local pending = {}
   for _, flat in ipairs(consumers.err and {} or consumers) do
     local consumer = fields_of(flat)
-    standing[consumer.name] = consumer.pending
+    pending[consumer.name] = consumer.pending
   end
   for name, seen in pairs(seen_at) do
-    if tonumber(NOW) - seen > tonumber(ARGV[10]) and (standing[name] or 0) == 0 then
-      if standing[name] then call("XGROUP", "DELCONSUMER", STREAM, GROUP, name) end
+    if tonumber(NOW) - seen > tonumber(ARGV[10]) and (pending[name] or 0) == 0 then
+      if pending[name] then call("XGROUP", "DELCONSUMER", STREAM, GROUP, name) end
       call("HDEL", WORKERS, name)
     end
   end
@@ -38,23 +38,23 @@ end
 local requeued, ended = {}, {}
 local skipped = {expired = 0, over = 0, malformed = 0}
 
-local function rescue(row)
+local function recover_entry(row)
   local entry, idle, deliveries = row[1], row[3], row[4]
   local found = call("XRANGE", STREAM, entry, entry)
   if not found[1] then
     if idle < BODILESS_MS then return nil end
-    drop(entry)
+    delete_entry(entry)
     return "malformed"
   end
   local field = fields_of(found[1][2])
   local id = field.job_id
   if not is_id(id) then
-    drop(entry)
+    delete_entry(entry)
     return "malformed"
   end
   local known = call("HMGET", JOB .. id, "status", "ttl_s", "task")
   if not known[1] or OVER[known[1]] then
-    drop(entry)
+    delete_entry(entry)
     return known[1] and "over" or "expired"
   end
   local ttl, task = lifetime(known[2]), field.task or known[3] or ""
@@ -64,7 +64,7 @@ local function rescue(row)
     finish(entry, id, task, ttl, "error", reason, reason, NOW, "worker.recover", true)
     ended[#ended + 1] = id
   else
-    put_back(entry, found[1][2], id, task, ttl, spent, NOW, "worker.recover")
+    requeue(entry, found[1][2], id, task, ttl, spent, NOW, "worker.recover")
     requeued[#requeued + 1] = id
   end
   return nil
@@ -73,17 +73,17 @@ end
 local rows = try("XPENDING", STREAM, GROUP, "IDLE", shortest, ARGV[8], "+", page)
 if rows.err then rows = {} end
 for _, row in ipairs(rows) do
-  if row[3] >= (lock_of[row[2]] or patience) then
-    local why = each_alone(rescue, row)
+  if row[3] >= (lock_of[row[2]] or foreign_idle_ms) then
+    local why = isolated(recover_entry, row)
     if why and not skipped[why] then
       -- keys of the wrong type: such a job can neither run nor end
-      drop(row[1])
+      delete_entry(row[1])
       why = "malformed"
     end
     if why then skipped[why] = skipped[why] + 1 end
   end
 end
-clear_dropped()
-if ARGV[8] == "-" then forget_silent_workers() end
+delete_entries()
+if ARGV[8] == "-" then delete_silent_workers() end
 local next_page = #rows == page and "(" .. rows[#rows][1] or ""
 return {requeued, ended, next_page, {skipped.expired, skipped.over, skipped.malformed}}

@@ -1,9 +1,9 @@
--- snapshot: those of some jobs that are wanted.
+-- snapshot: those of some jobs that pass a filter.
 -- KEYS     hash of each job
 -- ARGV[1]  msgpack [statuses or false, tasks or false, created since ms or false, until ms or false]
 -- Returns  [fields, …]
 local call = redis.call
-local wanted = cmsgpack.unpack(ARGV[1])
+local filter = cmsgpack.unpack(ARGV[1])
 
 local function as_set(list)
   if not list then return nil end
@@ -12,16 +12,16 @@ local function as_set(list)
   return set
 end
 
-local statuses, tasks = as_set(wanted[1]), as_set(wanted[2])
-local found = {}
+local statuses, tasks = as_set(filter[1]), as_set(filter[2])
+local rows = {}
 for _, job in ipairs(KEYS) do
   local known = redis.pcall("HMGET", job, "status", "task", "created_ts")
   if not known.err and known[1] then
     local at = tonumber(known[3]) or 0
-    local is_asked = (not statuses or statuses[known[1]]) and (not tasks or tasks[known[2] or ""])
-    if is_asked and not (wanted[3] and at < wanted[3]) and not (wanted[4] and at > wanted[4]) then
-      found[#found + 1] = call("HGETALL", job)
+    local passes = (not statuses or statuses[known[1]]) and (not tasks or tasks[known[2] or ""])
+    if passes and not (filter[3] and at < filter[3]) and not (filter[4] and at > filter[4]) then
+      rows[#rows + 1] = call("HGETALL", job)
     end
   end
 end
-return found
+return rows

@@ -1,29 +1,29 @@
--- turn: settle a batch of claims, then claim as many again as asked.
+-- turn: settle a batch of claims, then claim as many as wanted.
 -- KEYS     jobs:stream jobs:events jobs:workers jobs:trip:BROKER, then hash, events and deliveries of each settled job
--- ARGV[1]  .. [5] as in parts/story   ARGV[6] msgpack [settlement row, …] (parts/settling)
+-- ARGV[1]  .. [5] as in parts/job_events   ARGV[6] msgpack [settlement row, …] (parts/settle)
 -- ARGV[7]  want   ARGV[8] number of this trip   ARGV[9] lock ms   ARGV[10] most payload bytes in one answer
--- Returns  [0 | code | fault text, …], [claimed row, …], why, last id seen, [expired, over, malformed]
--- use settling
--- use claiming
+-- Returns  [0 | code | fault text, …], [claimed row, …], reason, last id seen, [expired, over, malformed]
+-- use settle
+-- use claim
 local WORKERS, TRIP = KEYS[3], KEYS[4]
 local TRIP_SECONDS = 3600
 
 local codes = {}
-for position, row in ipairs(cmsgpack.unpack(ARGV[6])) do codes[position] = each_alone(settle, row) end
-clear_dropped()
+for position, row in ipairs(cmsgpack.unpack(ARGV[6])) do codes[position] = isolated(settle, row) end
+delete_entries()
 
 local want, trip = tonumber(ARGV[7]), tonumber(ARGV[8])
 local function is_given_up()
-  -- its worker has stopped waiting for this very trip: what it took now, nobody would run
+  -- the worker has given this trip up: nobody would run what it claimed
   return trip <= (tonumber(call("HGET", TRIP, "given_up") or 0) or 0)
 end
 
 if want <= 0 or is_given_up() then return {codes, {}, "satisfied", "", {0, 0, 0}} end
 
--- the first write is one that a full or read-only server refuses: XREADGROUP alone would be let through
-call("HSET", WORKERS, SPEAKER, NOW .. " " .. ARGV[9])
-local rows, drained, skipped = claim(SPEAKER, want, tonumber(ARGV[10]))
-clear_dropped()
+-- the first write is one that a full or read-only server refuses: it would accept XREADGROUP
+call("HSET", WORKERS, WORKER, NOW .. " " .. ARGV[9])
+local rows, drained, skipped = claim(WORKER, want, tonumber(ARGV[10]))
+delete_entries()
 
 local entries = {}
 for position, row in ipairs(rows) do entries[position] = row[1] end
@@ -32,8 +32,8 @@ call("EXPIRE", TRIP, TRIP_SECONDS)
 
 local seen = ""
 if drained then
-  -- before 7.2 a read that finds nothing leaves no consumer behind, and an idle worker would not be seen
-  if #rows == 0 then call("XGROUP", "CREATECONSUMER", STREAM, GROUP, SPEAKER) end
+  -- before 7.2 a read without entries creates no consumer, and an idle worker would not be listed
+  if #rows == 0 then call("XGROUP", "CREATECONSUMER", STREAM, GROUP, WORKER) end
   for _, flat in ipairs(call("XINFO", "GROUPS", STREAM)) do
     local group = fields_of(flat)
     if group.name == GROUP then seen = group["last-delivered-id"] end

@@ -1,4 +1,4 @@
--- Words about jobs that all verbs share, after the names (parts/names or parts/document).
+-- Functions about jobs that all scripts share, after the keys (parts/keys or parts/document_keys).
 local FRONT_FROM = 7
 local USUAL_ATTEMPTS = 3
 local USUAL_QUEUE = "default"
@@ -20,14 +20,14 @@ local function positive(value)
 end
 
 -- A job's JSON as a table, or nil where it is no object.
--- It is only ever read: the numbers and empty lists in it would not survive being written again.
+-- It is only read: large numbers and empty lists would not survive being encoded again.
 local function decoded(raw)
   local fine, job = pcall(cjson.decode, raw)
   if not fine or type(job) ~= "table" or job[1] ~= nil then return nil end
   return job
 end
 
--- What the scripts need of it. Odd parts read as if they were missing.
+-- What the scripts need of it; invalid parts count as missing.
 local function described(job)
   local rate = type(job.rateLimit) == "table" and job.rateLimit or {}
   local retry = type(job.retry) == "table" and job.retry or {}
@@ -53,7 +53,7 @@ local UNREADABLE = {
   type = "", queue = USUAL_QUEUE, priority = 0, schedule = {}, attempt = 0, most = USUAL_ATTEMPTS, is_broken = true,
 }
 
--- The JSON under a job's data key (false: none) and what it says.
+-- Returns the JSON of a job (false: none), and what the scripts need of it.
 local function load_job(id)
   local raw = try("GET", JOBS .. "data:" .. id)
   if type(raw) ~= "string" then return false, nil end
@@ -64,7 +64,7 @@ local function integer(number)
   return string.format("%.0f", number)
 end
 
--- About how many events are kept: what the namespace says, else what the caller says.
+-- About how many events are kept: the setting of the namespace, else of the caller.
 local kept
 local function kept_events()
   if not kept then
@@ -74,12 +74,12 @@ local function kept_events()
   return kept
 end
 
--- The event stream is for readers: a job's own way must not depend on it.
-local function tell(kind, id, job, data, ...)
+-- The event stream is for readers: no job may depend on it.
+local function emit(kind, id, job, data, ...)
   local event = {"event", kind, "at", NOW, "jobId", id, "type", job.type, "queue", job.queue, ...}
-  if SPEAKER ~= "" then
+  if WORKER ~= "" then
     event[#event + 1] = "worker"
-    event[#event + 1] = SPEAKER
+    event[#event + 1] = WORKER
   end
   if data ~= "" then
     if #data > MOST_EVENT_BYTES then data = string.format('{"omitted":%d}', #data) end
@@ -89,42 +89,42 @@ local function tell(kind, id, job, data, ...)
   try("XADD", EVENTS, "MAXLEN", "~", kept_events(), "*", unpack(event))
 end
 
--- Higher is earlier here: from 7 on a job goes to the front.
+-- Higher priorities are earlier here: from 7 on a job goes to the front.
 local function enter_waiting(id, priority)
   call(priority >= FRONT_FROM and "LPUSH" or "RPUSH", WAITING, id)
   call("SET", JOBS .. "status:" .. id, "waiting")
 end
 
--- So many less of this type in hand; the counter never goes below nothing.
-local function give_back_slot(kind, count)
+-- Decrement the counter of a type, which never goes below 0.
+local function free_slots(kind, count)
   local counter = ROOT .. "ratelimit:concurrent:" .. kind
   local left = try("DECRBY", counter, count)
   if type(left) == "number" and left <= 0 then call("DEL", counter) end
 end
 
--- Nobody has this job any more; was it in hand?
-local function let_go(id, kind)
+-- Release a job; returns whether it was active.
+local function release(id, kind)
   call("DEL", JOBS .. "lock:" .. id)
   call("HDEL", HOLDERS, id)
   call("SREM", CANCELLING, id)
   if call("SREM", ACTIVE, id) == 0 then return false end
-  give_back_slot(kind, 1)
+  free_slots(kind, 1)
   return true
 end
 
--- To the dead letters, for a reason of our own; its data stays.
-local function bury(id, job, reason, name, result_s)
+-- Move a job to the dead letters with a reason; its data stays.
+local function dead_letter(id, job, reason, name, result_s)
   try("HSET", JOBS .. "failure:" .. id, "reason", reason, "at", NOW)
   call("SET", JOBS .. "result:" .. id,
        string.format('{"success":false,"error":{"message":%s,"stack":"","name":"%s"},"completedAt":%s,"processingTime":0}',
                      cjson.encode(reason), name, NOW), "EX", result_s)
   call("SET", JOBS .. "status:" .. id, "dead")
   call("LPUSH", DEAD, id)
-  tell("dead", id, job, '{"reason":' .. cjson.encode(reason) .. "}")
+  emit("dead", id, job, '{"reason":' .. cjson.encode(reason) .. "}")
 end
 
--- One job's trouble is its own; the server's is everyone's, and it shows before the first write.
-local function each_alone(act, ...)
+-- Call `act`; an error of one job is returned as text, an error of the server is raised.
+local function isolated(act, ...)
   local fine, answer = pcall(act, ...)
   if fine then return answer end
   local text = type(answer) == "table" and answer.err or tostring(answer)
@@ -134,7 +134,7 @@ local function each_alone(act, ...)
   return text
 end
 
--- Use a long list in bounded pieces: a command takes only so many arguments.
+-- Use a long list in pieces: a command takes a limited number of arguments.
 local function in_chunks(list, size, use)
   for from = 1, #list, size do use(from, math.min(from + size - 1, #list)) end
 end

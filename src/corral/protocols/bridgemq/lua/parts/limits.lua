@@ -1,4 +1,4 @@
--- The two limits of a job type, as far as this call has used them up already.
+-- The two limits of a job type, with what this call has claimed already.
 -- use jobs
 local MINUTE_S = 60
 local tallies = {}
@@ -13,7 +13,7 @@ local function tally_of(kind)
   return tally
 end
 
--- nil where one more of its type may be taken, else the limit that stands in the way
+-- Returns nil where one more of its type may be claimed, else the limit that is reached.
 local function limit_reached(job)
   if not (job.concurrent or job.per_minute) then return nil end
   local tally = tally_of(job.type)
@@ -22,19 +22,19 @@ local function limit_reached(job)
   return nil
 end
 
--- ms until this minute's count begins anew
+-- ms until this minute's counter expires
 local function minute_left(kind)
   return math.max(call("PTTL", ROOT .. "ratelimit:minute:" .. kind), 1)
 end
 
--- Every claim counts, limited or not: whoever gives a job back counts it down again.
-local function count_taken()
+-- Every claim counts, of limited types or not: each release counts it down again.
+local function write_counters()
   for kind, tally in pairs(tallies) do
     if tally.taken > 0 then
       call("INCRBY", ROOT .. "ratelimit:concurrent:" .. kind, tally.taken)
       local minute = ROOT .. "ratelimit:minute:" .. kind
       call("INCRBY", minute, tally.taken)
-      -- a counter without an end, whoever left it so, would block its type for ever
+      -- a counter without a time to live would block its type for ever
       if call("TTL", minute) < 0 then call("EXPIRE", minute, MINUTE_S) end
       tally.active, tally.claimed, tally.taken = tally.active + tally.taken, tally.claimed + tally.taken, 0
     end

@@ -1,38 +1,38 @@
--- One job stands for all that are added under the same text.
+-- Deduplication: one job for all that are added under the same deduplication id.
 -- use queue
 
--- Tell that `id` stands, and which other it made needless.
-local function say_deduplicated(id, text, needless)
+-- Emit that job `id` is kept, and job `dropped` is not.
+local function emit_deduplicated(id, text, dropped)
   call("XADD", EVENTS, "*", "event", "debounced", "jobId", id, "debounceId", text)
   call("XADD", EVENTS, "*", "event", "deduplicated", "jobId", id, "deduplicationId", text,
-       "deduplicatedJobId", needless)
+       "deduplicatedJobId", dropped)
 end
 
--- A delayed job makes way for `id`; false where the one that stands is not delayed any more.
-local function make_way(standing, id, text)
-  if call("ZREM", DELAYED, standing) == 0 then return false end
-  remove_keys(PREFIX .. standing)
-  call("XADD", EVENTS, "*", "event", "removed", "jobId", standing, "prev", "delayed")
-  say_deduplicated(id, text, standing)
+-- Replace a delayed job by `id`; false where the existing one is not delayed any more.
+local function replace_delayed(existing, id, text)
+  if call("ZREM", DELAYED, existing) == 0 then return false end
+  remove_keys(PREFIX .. existing)
+  call("XADD", EVENTS, "*", "event", "removed", "jobId", existing, "prev", "delayed")
+  emit_deduplicated(id, text, existing)
   return true
 end
 
--- The id of the job that stands already; nil where `id` shall be added, and stands from now on.
--- asked: [text, ttl ms or false, extends, replaces]
-local function deduplicate(asked, id)
-  local text, ttl, extends, replaces = asked[1], asked[2], asked[3], asked[4]
+-- Returns the id of the job that exists under this deduplication id; nil where `id` is to be added.
+-- option: [deduplication id, ttl ms or false, extends, replaces]
+local function deduplicate(option, id)
+  local text, ttl, extends, replaces = option[1], option[2], option[3], option[4]
   local key = PREFIX .. "de:" .. text
-  local standing = call("GET", key)
-  if not standing then
+  local existing = call("GET", key)
+  if not existing then
     if ttl then call("SET", key, id, "PX", ttl) else call("SET", key, id) end
     return nil
   end
   if not replaces then
-    if ttl and extends then call("SET", key, standing, "PX", ttl) end
-    say_deduplicated(standing, text, id)
-    return standing
+    if ttl and extends then call("SET", key, existing, "PX", ttl) end
+    emit_deduplicated(existing, text, id)
+    return existing
   end
-  if not make_way(standing, id, text) then return standing end
+  if not replace_delayed(existing, id, text) then return existing end
   if not ttl then
     call("SET", key, id)
   elseif extends then
@@ -43,8 +43,8 @@ local function deduplicate(asked, id)
   return nil
 end
 
--- A job has ended: others may come, unless a time says when.
-local function stop_standing(text, id)
+-- A job has ended: allow others, unless a time to live says when.
+local function end_deduplication(text, id)
   local key = PREFIX .. "de:" .. text
   if call("PTTL", key) == -1 and call("GET", key) == id then call("DEL", key) end
 end

@@ -1,4 +1,4 @@
--- The fixed keys every verb of this protocol declares, in one order (keys.fixed), and words all verbs share.
+-- The keys that every script declares, in one order (keys.fixed), and functions that all scripts share.
 --
 --   wait, paused   LIST   ids, next to run at the right end      completed, failed  ZSET  id by finish ms
 --   prioritized    ZSET   id by priority * 2^32 + pc             stalled            SET   suspects of the last sweep
@@ -6,7 +6,7 @@
 --   active         LIST   ids, last claimed at the left end      events             STREAM
 --   repeat         ZSET   scheduler id by next ms                waiting-children   ZSET  id by ms
 --   <id>           HASH   the job            <id>:lock  STRING receipt            <id>:logs  LIST
---   de:<text>      STRING the job that stands for this text      repeat:<scheduler id>      HASH
+--   de:<id>        STRING the job under a deduplication id        repeat:<scheduler id>      HASH
 local call = redis.call
 local WAIT, PAUSED, PRIORITIZED, DELAYED, ACTIVE, COMPLETED, FAILED, STALLED, STALLED_CHECK,
       LIMITER, META, ID, MARKER, EVENTS, PRIORITY_COUNTER, CANCELLING, WAITING_CHILDREN,
@@ -14,7 +14,7 @@ local WAIT, PAUSED, PRIORITIZED, DELAYED, ACTIVE, COMPLETED, FAILED, STALLED, ST
 local PREFIX = string.sub(META, 1, -5)
 local FIXED = 18
 
--- What meta says of the queue: where new work goes, and whether a waiting worker may be woken.
+-- The settings in meta: where new jobs go, and whether a waiting worker may be woken.
 local function queue_state()
   local row = call("HMGET", META, "paused", "concurrency", "max", "duration", "opts.maxLenEvents")
   local state = {
@@ -26,17 +26,17 @@ local function queue_state()
   }
   state.target = state.paused and PAUSED or WAIT
   state.active, state.meta = ACTIVE, META
-  state.leaving = 0 -- settled jobs that are still listed as active
+  state.leaving = 0 -- settled jobs still in the list of active ones
   return state
 end
 
--- Is the queue paused, or as busy as it may be?
+-- Whether the queue is paused, or has as many active jobs as it may.
 local function is_blocked(state)
   if state.paused then return true end
   return state.concurrency ~= nil and call("LLEN", state.active) - state.leaving >= state.concurrency
 end
 
--- How many events are kept; the default is written down, as every client of this contract does.
+-- How many events are kept; the default is written to meta, as every client of this contract does.
 local function kept_events(state)
   if not state.kept_events then
     state.kept_events = "10000"
@@ -45,7 +45,7 @@ local function kept_events(state)
   return state.kept_events
 end
 
--- Use a long list in bounded pieces: a command takes only so many arguments.
+-- Use a long list in pieces: a command takes a limited number of arguments.
 local function in_chunks(list, size, use)
   for from = 1, #list, size do use(from, math.min(from + size - 1, #list)) end
 end
@@ -65,7 +65,7 @@ local function next_due()
   return first[2] and math.floor(tonumber(first[2]) / 4096) or 0
 end
 
--- A place among the delayed: after those of the same millisecond, as far as 12 bits reach.
+-- A score among the delayed: after those of the same millisecond, as far as 12 bits reach.
 local function delayed_score(due)
   local lowest, highest = due * 4096, due * 4096 + 4095
   local last = call("ZREVRANGEBYSCORE", DELAYED, highest, lowest, "WITHSCORES", "LIMIT", 0, 1)

@@ -1,4 +1,4 @@
--- How far the group has come: undelivered (false where the server cannot tell), pending, last delivered id.
+-- Returns undelivered (false where the server does not know), pending, last delivered id.
 local function group_state(stream)
   local last, pending, lag = "0-0", 0, false
   if redis.call("EXISTS", stream) == 0 then return 0, pending, last end
@@ -14,7 +14,7 @@ local function group_state(stream)
   return lag or false, pending, last
 end
 
--- Count entries after `from` in pages, up to `most`: how many, and where to go on ("" at the end).
+-- Count entries after `from` in pages, up to `most`; returns how many, and the id to count after ("" at the end).
 local function count_after(stream, from, most)
   local page, counted = 100, 0
   while counted < most do

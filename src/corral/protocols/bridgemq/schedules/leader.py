@@ -1,0 +1,85 @@
+"""The leader among the workers of a namespace, which fires due schedules and corrects counters."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+from corral.errors import RedisError
+from corral.protocols.base import Binding
+from corral.protocols.bridgemq.operator import BridgemqOperator
+from corral.protocols.bridgemq.schedules.firing import firing_row
+from corral.protocols.bridgemq.scripts import SCRIPTS, BridgemqPort
+from corral.protocols.wire import pack
+
+LEASE_MS = 30_000
+"""A schedule that was taken and not fired is taken by another leader after so long."""
+MOST_SCHEDULES = 50
+"""Schedules taken in one go."""
+MOST_ROUNDS = 20
+"""A long downtime is made up for in several goes, so that nothing else waits for it."""
+AUDIT_EVERY_MS = 60_000
+
+
+class ScheduleLeader(BridgemqPort):
+    """One candidate for the leadership of a namespace; only the leader fires."""
+
+    def __init__(self, binding: Binding) -> None:
+        super().__init__(binding)
+        self.id = f"{self._settings.identity.server}:{uuid4().hex}"
+        """Our value in the leader's lock."""
+        self._audited_at: int | None = None
+        self._is_leader = False
+
+    async def fire_due(self) -> int | None:
+        """Fire due schedules; return how many jobs were added, None where another leads."""
+        fired = 0
+        for _ in range(MOST_ROUNDS):
+            taken = await self.take()
+            if taken is None:
+                return None
+            fence, rows = taken
+            if not rows:
+                return fired
+            added = await self.fire(fence, rows)
+            if added is None:
+                return None
+            fired += added
+        return fired
+
+    async def take(self) -> tuple[int, list[Any]] | None:
+        """Return (number of our leadership, due schedules leased to us); None where another leads."""
+        fence, rows = await self._run_leader("acquire_leader", LEASE_MS, MOST_SCHEDULES)
+        self._is_leader = bool(fence)
+        return (fence, rows) if fence else None
+
+    async def fire(self, fence: int, rows: Sequence[Any]) -> int | None:
+        """Fire what `take` returned; return how many jobs were added, None where we do not lead any more."""
+        fired = 0
+        for row in rows:
+            firing = pack([firing_row(row, self._binding.clock())])
+            added: int = await self._run_leader("fire", fence, firing)
+            if added < 0:
+                return None
+            fired += added
+        return fired
+
+    async def _run_leader(self, verb: str, *args: Any) -> Any:
+        keys = [*self._keys.fixed, *self._keys.scheduler]
+        return await self._store.run(SCRIPTS[verb], keys, (*self._head(), self.id, *args))
+
+    async def audit_if_due(self) -> list[tuple[str, int, int]]:
+        """Correct the concurrent counters, at intervals; return those that were wrong."""
+        now = self._binding.clock()
+        if self._audited_at is not None and abs(now - self._audited_at) < AUDIT_EVERY_MS:
+            return []
+        self._audited_at = now
+        return await BridgemqOperator(self._binding).audit()
+
+    async def release(self) -> None:
+        """Give the leadership up, so that another need not wait for it."""
+        if not self._is_leader:
+            return
+        self._is_leader = False
+        with suppress(RedisError):  # then the lock expires
+            await self._store.run(SCRIPTS["release_leader"], [self._keys.leader_lock], (self.id,))

@@ -1,0 +1,247 @@
+"""What the brokers of all protocols share: submitting in batches, the frame of a turn, renewal, adoption."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Generic, TypeVar
+from uuid import uuid4
+
+from msgspec import Struct
+
+from corral.core.job import Claim, Job, R
+from corral.core.outcome import AlreadyMoved, Settlement
+from corral.core.ports import Added, Extension, Ledger, Recovery, Rest, RestReason, Turn
+from corral.errors import InvalidName, Refused, SettleError, SettlementFailed
+from corral.protocols.base import Binding, BoundPort
+from corral.protocols.batches import MOST_ROWS, cuts, overlapped
+from corral.protocols.wire import text
+from corral.store.client import BlockingConnection
+
+LONGEST_BLOCK_S = 5.0
+
+Batch = TypeVar("Batch")
+Row = TypeVar("Row")
+
+SettleErrors = Mapping[int, tuple[type[SettleError], str]]
+"""The error of each code that a script answers for a settlement, and its detail."""
+
+
+class TripReceipt(Struct, frozen=True):
+    """One trip of one broker that claimed jobs."""
+
+    broker: str
+    number: int
+
+
+class TripAnswer(Struct, Generic[R], frozen=True):
+    """The answer to a trip: settlements that were not applied, by their index; new claims; and the rest."""
+
+    failed: Iterable[tuple[int, SettleError]]
+    claims: Sequence[Claim[R]]
+    rest: Rest
+
+
+class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
+    """A broker over batches of encoded jobs, rows of encoded settlements, and receipts `R`."""
+
+    def __init__(self, binding: Binding) -> None:
+        super().__init__(binding)
+        self._id = str(uuid4())
+        self._trips = 0
+        self._unanswered: R | None = None
+
+    # -- submitting -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _encode_jobs(self, jobs: Sequence[Job]) -> list[Batch]:
+        """Return the jobs in batches; a refusal has the `position` of its job."""
+
+    @abstractmethod
+    async def _submit_batch(
+        self, batch: Batch, ledger: Ledger | None, together: bool
+    ) -> Sequence[Added | Refused]:
+        """Submit one batch."""
+
+    async def _check_batches(self, batches: Sequence[Batch]) -> None:
+        """Refuse batches that stand together before the first is written; for what only the server knows."""
+
+    @abstractmethod
+    def _ledger_key(self, name: str) -> str:
+        """Return the key of a ledger."""
+
+    async def submit(
+        self, jobs: Sequence[Job], ledger: Ledger | None = None, together: bool = True
+    ) -> list[Added | Refused]:
+        if ledger is not None:
+            _check_ids(jobs)
+        batches, refusals = self._encode(jobs, together)
+        if together:
+            await self._check_batches(batches)
+        parts = await overlapped(batches, lambda batch: self._submit_batch(batch, ledger, together))
+        answers = list(chain.from_iterable(parts))
+        if together:
+            for position, answer in enumerate(answers):
+                if type(answer) is not Added:
+                    assert isinstance(answer, Refused)
+                    answer.position = position
+                    raise answer
+        return with_refusals(answers, refusals)
+
+    def _encode(self, jobs: Sequence[Job], together: bool) -> tuple[list[Batch], dict[int, Refused]]:
+        """Return the jobs in batches, and the refusals by position: none where the jobs stand together."""
+        try:
+            return self._encode_jobs(jobs), {}
+        except Refused:
+            if together:
+                raise
+        refusals: dict[int, Refused] = {}
+        for position, job in enumerate(jobs):
+            try:
+                self._encode_jobs([job])
+            except Refused as error:
+                error.position = position
+                refusals[position] = error
+        return self._encode_jobs([job for n, job in enumerate(jobs) if n not in refusals]), refusals
+
+    async def drop_ledger(self, ledger: Ledger) -> None:
+        await self._store.call("UNLINK", self._ledger_key(ledger.name))
+
+    # -- turns ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _encode_settlement(self, settlement: Settlement[R]) -> tuple[Row, int]:
+        """Return a settlement's row, and about how many bytes it has."""
+
+    @abstractmethod
+    def _receipt(self, trip: int) -> R:
+        """Return the receipt of the claims of one trip."""
+
+    @abstractmethod
+    async def _trip(self, rows: Sequence[Row], want: int, receipt: R) -> TripAnswer[R]:
+        """Settle and claim in one script call."""
+
+    async def _before_claiming(self) -> None:
+        """Prepare a trip that claims."""
+
+    async def turn(self, settlements: Sequence[Settlement[R]], want: int) -> Turn[R]:
+        verdicts: list[SettleError | None] = [None] * len(settlements)
+        rows: list[Row] = []
+        positions: list[int] = []
+        sizes: list[int] = []
+        for position, settlement in enumerate(settlements):
+            if type(settlement.outcome) is not AlreadyMoved:
+                row, size = self._encode_settlement(settlement)
+                rows.append(row)
+                positions.append(position)
+                sizes.append(size)
+        *earlier, last = cuts(sizes) if rows else (slice(0, 0),)
+        for cut in earlier:
+            await self._turn(rows[cut], 0, positions[cut], verdicts)
+        return await self._turn(rows[last], want, positions[last], verdicts)
+
+    async def _turn(
+        self, rows: Sequence[Row], want: int, positions: Sequence[int], verdicts: list[SettleError | None]
+    ) -> Turn[R]:
+        if not rows and want <= 0:
+            return Turn(verdicts, (), Rest(RestReason.SATISFIED))
+        self._trips += 1
+        receipt = self._receipt(self._trips)
+        if want > 0:
+            await self._before_claiming()
+            self._unanswered = receipt
+        answer = await self._trip(rows, want, receipt)
+        if want > 0:
+            self._unanswered = None
+        for index, error in answer.failed:
+            verdicts[positions[index]] = error
+        return Turn(verdicts, answer.claims, answer.rest)
+
+    @property
+    def unanswered(self) -> R | None:
+        return self._unanswered
+
+    # -- maintenance ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _renew(self, claims: Sequence[Claim[R]]) -> tuple[Iterable[int], Iterable[int]]:
+        """Renew claims; return the indexes of those that are lost, and of those to be cancelled."""
+
+    @abstractmethod
+    async def _sweep(self) -> Recovery[R]:
+        """Requeue the jobs of dead workers."""
+
+    @abstractmethod
+    async def _adopt(self, owner: R) -> Sequence[Claim[R]]:
+        """Return what was claimed under a receipt and is still held."""
+
+    async def extend(self, claims: Sequence[Claim[R]]) -> Extension[R]:
+        lost: list[Claim[R]] = []
+        cancelled: list[Claim[R]] = []
+        for start in range(0, len(claims), MOST_ROWS):
+            chunk = claims[start : start + MOST_ROWS]
+            lost_indexes, cancelled_indexes = await self._renew(chunk)
+            lost += [chunk[index] for index in lost_indexes]
+            cancelled += [chunk[index] for index in cancelled_indexes]
+        return Extension(lost, cancelled)
+
+    async def recover(self, owner: R | None = None) -> Recovery[R]:
+        if owner is None:
+            return await self._sweep()
+        claims = await self._adopt(owner)
+        if owner == self._unanswered:
+            self._unanswered = None
+        return Recovery(claims)
+
+    # -- the connection that waits ----------------------------------------------------------------------
+
+    @abstractmethod
+    def _connection_name(self) -> str:
+        """Return the name of the connection a worker waits on."""
+
+    @cached_property
+    def _blocking(self) -> BlockingConnection:
+        """The connection a worker waits on; a broker that only submits opens none."""
+        return self._store.blocking_connection(self._connection_name(), LONGEST_BLOCK_S)
+
+    async def close(self) -> None:
+        if "_blocking" in self.__dict__:
+            await self._blocking.disconnect()
+
+
+def _check_ids(jobs: Sequence[Job]) -> None:
+    for position, job in enumerate(jobs):
+        if not job.id:
+            error = InvalidName(f"job {job.name!r} has no id by which a ledger could know it; give it one")
+            error.position = position
+            raise error
+
+
+def with_refusals(
+    answers: Sequence[Added | Refused], refusals: Mapping[int, Refused]
+) -> list[Added | Refused]:
+    """Return the answers with the refusals in their places."""
+    if not refusals:
+        return list(answers)
+    rest = iter(answers)
+    return [refusals.get(n) or next(rest) for n in range(len(answers) + len(refusals))]
+
+
+def added_jobs(ids: Sequence[str], existing: Iterable[int]) -> list[Added | Refused]:
+    """Return what was added: these ids, of which those at the indexes `existing` were there already."""
+    added: list[Added | Refused] = [Added(job_id) for job_id in ids]
+    for index in existing:
+        added[index] = Added(ids[index], existed=True)
+    return added
+
+
+def settle_errors(
+    errors: SettleErrors, job_ids: Iterable[str], codes: Iterable[int | bytes]
+) -> Iterable[tuple[int, SettleError]]:
+    """Yield the error of each settlement whose code is not 0; a text is an error of the server."""
+    for index, (job_id, code) in enumerate(zip(job_ids, codes, strict=True)):
+        if isinstance(code, bytes):
+            yield index, SettlementFailed(job_id, text(code))
+        elif code != 0:
+            kind, detail = errors[code]
+            yield index, kind(job_id, detail)

@@ -1,0 +1,165 @@
+"""The bullmq protocol's Flows: trees of jobs, over any queues, in which parents wait for their children."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from uuid import uuid4
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from corral.core.ports import Added, Flow
+from corral.errors import Refused
+from corral.protocols.base import Binding
+from corral.protocols.bullmq.broker import batches_of, decode_added
+from corral.protocols.bullmq.codec import Envelope, JobRows, encode_node
+from corral.protocols.bullmq.flows.children import ChildReads
+from corral.protocols.bullmq.inspector import BullmqInspector
+from corral.protocols.bullmq.keys import BullmqKeys
+from corral.protocols.bullmq.scripts import SCRIPTS, existing, refusal
+
+DEPTH = 10
+MOST_CHILDREN = 20
+READ_ORDER = ("processed", "unprocessed", "failed", "ignored")
+
+
+class _Node(Struct):
+    """A job of a flow that is being added: its row, its parent, and the answer."""
+
+    flow: Flow
+    keys: BullmqKeys
+    row: tuple[Envelope, bytes]
+    parent: "_Node | None"
+    answer: Added | Refused | None = None
+
+    @property
+    def id(self) -> str:
+        """The id in its row; by deduplication another job may be returned in its place."""
+        return str(self.row[0][0])
+
+    @property
+    def exists(self) -> bool:
+        """Whether this very job was added, or existed under its own id."""
+        return isinstance(self.answer, Added) and self.answer.id == self.id
+
+
+class BullmqFlows(ChildReads):
+    """Adds flows, and reads them.
+
+    >>> await BullmqFlows(binding).add(Flow(parent, (Flow(child),)))  # doctest: +SKIP
+    """
+
+    # -- writes -----------------------------------------------------------------------------------------
+
+    async def add(self, flow: Flow) -> Flow:
+        """Add a flow at once or not at all; return it with the ids of its jobs.
+
+        A job that exists already under its id is left as it is, and gets its parent where it has none;
+        `ParentTaken` where it has another. A flow whose first job is deduplicated is not added: the id of
+        the other job is returned, and no children.
+        """
+        return (await self.add_many([flow]))[0]
+
+    async def add_many(self, flows: Sequence[Flow]) -> list[Flow]:
+        """Add several flows in one step."""
+        nodes = list(self._nodes(flows))
+        calls = [
+            (keys, batch)
+            for keys, group in groupby(nodes, key=lambda node: node.keys)
+            for batch in batches_of(JobRows.of(node.row for node in group))
+        ]
+        answers = await self._store.run_together(
+            SCRIPTS["submit"], [(keys.fixed, (*batch.arguments(), "")) for keys, batch in calls]
+        )
+        unanswered = iter(nodes)
+        for (_, batch), answer in zip(calls, answers, strict=True):
+            for added in decode_added(answer, batch.envelopes):
+                next(unanswered).answer = added
+        _raise_refusal(nodes)
+        return _trees(nodes)
+
+    def _nodes(self, flows: Sequence[Flow]) -> Iterator[_Node]:
+        """Yield the jobs level by level, parents before their children, as Node writes them."""
+        known: dict[tuple[str, str], BullmqKeys] = {}
+        level: list[tuple[Flow, _Node | None]] = [(flow, None) for flow in flows]
+        while level:
+            following: list[tuple[Flow, _Node | None]] = []
+            for flow, parent in level:
+                queue = (flow.namespace or self._binding.namespace, flow.job.queue)
+                keys = known.setdefault(queue, BullmqKeys(*queue))
+                node = _Node(flow, keys, self._row(flow, parent), parent)
+                yield node
+                following += [(child, node) for child in flow.children]
+            level = following
+
+    def _row(self, flow: Flow, parent: _Node | None) -> tuple[Envelope, bytes]:
+        job = flow.job
+        options = job.options
+        if parent is not None:
+            reference = {"id": parent.id, "queue": parent.keys.prefix[:-1]}
+            options = replace(options, extra={**options.extra, "parent": reference})
+        created_at = job.created_at or self._binding.clock()
+        named = replace(job, id=job.id or str(uuid4()), options=options, created_at=created_at)
+        return encode_node(named, job.id, bool(flow.children))
+
+    async def remove_unprocessed(self, job_id: str) -> None:
+        await self._run("remove_children", job_id)
+
+    async def remove_parent(self, job_id: str, parent_key: str) -> bool:
+        """Let the parent wait for this job no more; return whether it did.
+
+        >>> await flows.remove_parent("7", "bull:mail:parent")  # doctest: +SKIP
+        """
+        code = existing(await self._run("remove_parent", job_id, parent_key), job_id)
+        if code < 0:
+            raise refusal(code, job_id, parent_key)
+        return code == 0
+
+    # -- reads ------------------------------------------------------------------------------------------
+
+    async def tree(self, job_id: str, depth: int = DEPTH, most_children: int = MOST_CHILDREN) -> Flow | None:
+        """Return a job with its children and theirs, `depth` levels in all, about `most_children` of each
+        kind for each parent; None where it does not exist. Children that do not exist are left out."""
+        namespace = self._binding.namespace
+        job = await BullmqInspector(self._binding).job(job_id)
+        if job is None:
+            return None
+        children: list[Flow | None] = []
+        if depth > 1:
+            pages = await asyncio.gather(
+                *(self.children_page(job_id, kind, count=most_children) for kind in READ_ORDER)
+            )
+            keys = [key for page in pages for key in page.children]
+            children = await asyncio.gather(*(self._subtree(key, depth - 1, most_children) for key in keys))
+        return Flow(job, tuple(child for child in children if child is not None), namespace)
+
+    async def _subtree(self, key: str, depth: int, most_children: int) -> Flow | None:
+        prefix, _, job_id = key.rpartition(":")
+        namespace, _, queue = prefix.rpartition(":")
+        binding = Binding(self._store, queue, namespace, self._binding.clock)
+        return await BullmqFlows(binding).tree(job_id, depth, most_children)
+
+
+def _raise_refusal(nodes: Sequence[_Node]) -> None:
+    """Raise why a job was not added, unless its parent was left out before it by deduplication."""
+    for node in nodes:
+        if isinstance(node.answer, Refused) and (node.parent is None or node.parent.exists):
+            if node.parent is not None:
+                node.answer.add_note("The other jobs of the flow were added.")
+            raise node.answer
+
+
+def _trees(nodes: Sequence[_Node]) -> list[Flow]:
+    """Return the flows as they were added, built from their leaves up."""
+    children: dict[int, list[Flow]] = {}
+    roots: list[Flow] = []
+    for node in reversed(nodes):
+        if not isinstance(node.answer, Added):
+            continue
+        job = replace(node.flow.job, id=node.answer.id, created_at=node.row[0][3])
+        flow = Flow(job, tuple(reversed(children.get(id(node), []))), node.flow.namespace)
+        if node.parent is None:
+            roots.append(flow)
+        else:
+            children.setdefault(id(node.parent), []).append(flow)
+    return roots[::-1]

@@ -1,0 +1,283 @@
+-- Settle claimed jobs. A row is
+-- [id, receipt, verb, at ms, attempts made, value, kept count (-1 all), kept seconds or false,
+--  is recent, may have relations
+--  and, only of jobs that did not complete, trace or "", attempts allowed, delay ms, is lifo]
+-- The value of a job that waits for its children is the key of the one it waits for, or "" for all of them.
+-- use promote_due
+-- use active_list
+-- use deduplication
+-- use parents
+
+local METRICS = {completed = "metrics:completed", failed = "metrics:failed"}
+
+-- One more finished job in this minute's count; older minutes move into the list of points.
+local function collect_metrics(verb, points, at)
+  local counter = PREFIX .. METRICS[verb]
+  local count = call("HINCRBY", counter, "count", 1) - 1
+  local row = call("HMGET", counter, "prevTS", "prevCount")
+  if not row[1] then
+    call("HSET", counter, "prevTS", at, "prevCount", 0)
+    return
+  end
+  local minutes = math.min(math.floor(at / 60000) - math.floor(tonumber(row[1]) / 60000), points)
+  if minutes <= 0 then return end
+  call("LPUSH", counter .. ":data", count - tonumber(row[2]))
+  for _ = 2, minutes do call("LPUSH", counter .. ":data", 0) end
+  call("LTRIM", counter .. ":data", 0, points - 1)
+  call("HSET", counter, "prevCount", count, "prevTS", at)
+end
+
+-- Drop finished jobs past their count or age, at most 500 a call: the rest goes with the next.
+local function evict(set, kept_count, kept_seconds, at, state)
+  local ids = {}
+  if kept_seconds then
+    ids = call("ZRANGEBYSCORE", set, "-inf", at - kept_seconds * 1000, "LIMIT", 0, 500)
+  end
+  if kept_count > 0 and #ids < 500 then
+    local surplus = call("ZCARD", set) - #ids - kept_count
+    if surplus > 0 then
+      local oldest = call("ZRANGE", set, #ids, #ids + math.min(surplus, 500 - #ids) - 1)
+      for _, id in ipairs(oldest) do ids[#ids + 1] = id end
+    end
+  end
+  if #ids == 0 then return end
+  for i = #ids, 1, -1 do
+    local job = PREFIX .. ids[i]
+    -- no parent waits for a completed child; for a failed one it may, where no policy says otherwise
+    if set == FAILED then parents_of(state).detach_child(job) end
+    remove_keys(job)
+  end
+  call("ZREM", set, unpack(ids))
+end
+
+-- Add to the finished sets, and trim them by the policy of the last job.
+local function enter_finished(finished, row, state)
+  for verb, set in pairs({completed = COMPLETED, failed = FAILED}) do
+    if #finished[verb] > 0 then
+      call("ZADD", set, unpack(finished[verb]))
+      finished[verb] = {}
+    end
+  end
+  if row[7] > 0 or (row[8] and row[7] ~= 0) then
+    evict(row[3] == "completed" and COMPLETED or FAILED, row[7], row[8], row[4], state)
+  end
+end
+
+-- Whether the oldest of active are just these: jobs claimed and settled together are neighbours there.
+local function are_oldest(mine, count)
+  local oldest = call("LRANGE", ACTIVE, -count, -1)
+  for _, id in ipairs(oldest) do
+    if not mine[id] then return false end
+  end
+  return #oldest == count
+end
+
+-- {id = true} of the active where one pass is cheaper than a search for each, and whether they are just the rows.
+local function read_active(rows)
+  local count, present = #rows, {}
+  if count < 8 then return nil, false end
+  for _, row in ipairs(rows) do present[row[1]] = true end
+  if are_oldest(present, count) then return present, true end
+  if call("LLEN", ACTIVE) > 8 * count then return nil, false end
+  present = {}
+  for _, id in ipairs(call("LRANGE", ACTIVE, 0, -1)) do present[id] = true end
+  return present, false
+end
+
+-- Whether this job is active; where it is searched for by itself it is removed at once.
+local function leave_active(row, present, gone)
+  if present then return present[row[1]] and not gone[row[1]] end
+  -- a job that ran for long is near the far end of the list, a recent one near the head
+  return call("LREM", ACTIVE, row[9] and 1 or -1, row[1]) == 1
+end
+
+-- Returns the prefix of the parent's queue, its id, and the reference with the child's policy.
+local function read_reference(key, text)
+  local fine, reference = pcall(cjson.decode, text or "")
+  if fine and type(reference) == "table" and reference.queueKey and reference.id then
+    return reference.queueKey .. ":", reference.id, reference
+  end
+  local prefix, id = split_key(key)
+  return prefix, id, {}
+end
+
+-- A job has ended: release its deduplication and update its parent; returns the parent's key, if it has one.
+local function update_relations(row, job, state, finished)
+  local at, value = row[4], row[6]
+  local relations = call("HMGET", job, "parentKey", "parent", "deid")
+  if relations[3] then end_deduplication(relations[3], row[1]) end
+  if not relations[1] or relations[1] == "" then return nil end
+  -- the parent may be one of those that ended just before
+  if state.last_ended then enter_finished(finished, state.last_ended, state) end
+  local prefix, id, reference = read_reference(relations[1], relations[2])
+  if row[3] == "completed" then
+    parents_of(state).child_completed(prefix, id, job, value, at)
+  else
+    parents_of(state).child_failed(prefix, id, reference, job, value, at)
+  end
+  return relations[1]
+end
+
+local function finish(row, job, finished, points, state)
+  local id, verb, at, value = row[1], row[3], row[4], row[6]
+  local field = verb == "completed" and "returnvalue" or "failedReason"
+  local parent = row[10] and update_relations(row, job, state, finished)
+  if row[7] == 0 then
+    remove_keys(job)
+    if parent then parents_of(state).detach_child(job, parent) end
+  elseif verb == "completed" then
+    call("HSET", job, "atm", row[5], field, value, "finishedOn", at)
+  else
+    call("HSET", job, "atm", row[5], field, value, "finishedOn", at, "stacktrace", row[11])
+    call("HDEL", job, "defa")
+  end
+  if row[7] ~= 0 then
+    local list = finished[verb]
+    list[#list + 1] = at
+    list[#list + 1] = id
+  end
+  call("XADD", EVENTS, "*", "event", verb, "jobId", id, field, value, "prev", "active")
+  if verb == "failed" and row[5] >= row[12] then
+    call("XADD", EVENTS, "*", "event", "retries-exhausted", "jobId", id, "attemptsMade", row[5])
+  end
+  if points then collect_metrics(verb, points, at) end
+end
+
+local function requeue(row, job, state)
+  local priority = tonumber(call("HGET", job, "priority")) or 0
+  if row[3] == "released" then
+    if priority > 0 then
+      call("ZADD", PRIORITIZED, priority * 4294967296, row[1])
+    else
+      call("RPUSH", state.target, row[1])
+      wake(is_blocked(state))
+    end
+  else
+    if priority > 0 then
+      call("ZADD", PRIORITIZED, priority_score(priority), row[1])
+    else
+      call(row[14] and "RPUSH" or "LPUSH", state.target, row[1])
+    end
+    wake(is_blocked(state))
+    call("HSET", job, "atm", row[5], "failedReason", row[6], "stacktrace", row[11])
+  end
+  call("XADD", EVENTS, "*", "event", "waiting", "jobId", row[1], "prev", "active")
+end
+
+local function delay_settled(row, job)
+  if row[3] == "delayed" then
+    call("HSET", job, "delay", row[13], "atm", row[5], "failedReason", row[6], "stacktrace", row[11])
+  else
+    call("HSET", job, "delay", row[13])
+  end
+  delay_job(row[1], row[4] + row[13])
+end
+
+local function await_children(row)
+  call("ZADD", WAITING_CHILDREN, row[4], row[1])
+  call("XADD", EVENTS, "*", "event", "waiting-children", "jobId", row[1], "prev", "active")
+end
+
+-- Returns the keys of these jobs, whether some do not exist, and whether some have children.
+local function survey(rows)
+  local jobs, parents = {}, {}
+  for i, row in ipairs(rows) do
+    local job = PREFIX .. row[1]
+    jobs[i] = job
+    parents[2 * i - 1] = job .. ":dependencies"
+    parents[2 * i] = job .. ":unsuccessful"
+  end
+  return jobs, call("EXISTS", unpack(jobs)) < #rows, call("EXISTS", unpack(parents)) > 0
+end
+
+-- Returns 0, or the code for why this one cannot be settled; writes nothing.
+local function check(row, job, lock, some_missing, some_children)
+  if some_missing and call("EXISTS", job) == 0 then return -1 end
+  if row[3] == "completed" then
+    if some_children then
+      if call("SCARD", job .. ":dependencies") ~= 0 then return -4 end
+      if call("ZCARD", job .. ":unsuccessful") ~= 0 then return -9 end
+    end
+  elseif row[3] == "waiting-children" then
+    if not some_children then return 1 end
+    if call("ZCARD", job .. ":unsuccessful") ~= 0 then return -9 end
+    local pending
+    if row[6] == "" then
+      pending = call("SCARD", job .. ":dependencies")
+    else
+      pending = call("SISMEMBER", job .. ":dependencies", row[6])
+    end
+    if pending == 0 then return 1 end
+  end
+  if not lock then return -2 end
+  return lock == row[2] and 0 or -6
+end
+
+local function write(row, job, state, finished, points)
+  local verb = row[3]
+  if verb == "completed" or verb == "failed" then
+    finish(row, job, finished, points, state)
+  elseif verb == "delayed" or verb == "postponed" then
+    delay_settled(row, job)
+  elseif verb == "waiting-children" then
+    await_children(row)
+  else
+    requeue(row, job, state)
+  end
+end
+
+-- Returns [[number, code, text], …] of those not settled, and whether the last settled job has ended.
+local function settle_all(rows, state, points)
+  call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
+  local jobs, some_missing, some_children = survey(rows)
+  local locks = call("MGET", unpack(KEYS, FIXED + 1, FIXED + #rows))
+  local present, are_all = read_active(rows)
+  local refused, settled, released, gone = {}, {}, {}, {}
+  local finished, ended = {completed = {}, failed = {}}, false
+  for i, row in ipairs(rows) do
+    local code, text = check(row, jobs[i], locks[i], some_missing, some_children), ""
+    if code == 0 then
+      if row[3] == "waiting" then promote_due(row[4], state) end
+      if not leave_active(row, present, gone) then code = -3 end
+    end
+    if code == 0 then
+      -- jobs in a row with equal policies need one trim in all
+      local ends, last = row[3] == "completed" or row[3] == "failed", state.last_ended
+      if ends and last and (last[3] ~= row[3] or last[7] ~= row[7] or last[8] ~= row[8]) then
+        enter_finished(finished, last, state)
+      end
+      if present then state.leaving = state.leaving + 1 end
+      local fine, problem = pcall(write, row, jobs[i], state, finished, points)
+      if fine then
+        if ends then state.last_ended = row end
+        ended = ends
+        settled[#settled + 1] = row[1]
+        released[#released + 1] = KEYS[FIXED + i]
+        gone[row[1]] = true
+      else
+        code, text = -99, tostring(type(problem) == "table" and problem.err or problem)
+        if present then
+          state.leaving = state.leaving - 1
+        else
+          call("LPUSH", ACTIVE, row[1])
+        end
+      end
+    end
+    if code ~= 0 then refused[#refused + 1] = {i, code, text} end
+  end
+  if state.last_ended then enter_finished(finished, state.last_ended, state) end
+  if are_all and #settled == #rows then
+    call("LTRIM", ACTIVE, 0, -#rows - 1)
+  elseif present and #settled > 0 then
+    remove_from_active(call("LRANGE", ACTIVE, 0, -1), gone)
+  end
+  state.leaving = 0
+  if #settled > 0 then
+    call("DEL", unpack(released))
+    if call("EXISTS", STALLED, CANCELLING) > 0 then
+      call("SREM", STALLED, unpack(settled))
+      call("SREM", CANCELLING, unpack(settled))
+    end
+  end
+  return refused, ended
+end

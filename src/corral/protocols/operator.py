@@ -1,0 +1,85 @@
+"""What operators and inspectors of all protocols share: jobs by their ids or by a filter."""
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from corral.core.filter import JobFilter
+from corral.core.job import Job, JobState
+from corral.core.ports import Inspector, Jobs
+from corral.protocols.base import BoundPort
+from corral.protocols.wire import pack
+
+PAGE = 500
+"""Jobs read or changed in one step."""
+
+
+class BaseOperator(BoundPort):
+    """An operator whose verbs take ids or a filter."""
+
+    @property
+    @abstractmethod
+    def _inspector(self) -> Inspector:
+        """The inspector of the same queue."""
+
+    @abstractmethod
+    async def remove(self, jobs: Jobs) -> list[str]:
+        """Delete jobs that are not active."""
+
+    async def clean(self, jobs: JobFilter) -> list[str]:
+        return await self.remove(replace(jobs, states=jobs.states or frozenset({JobState.COMPLETED})))
+
+    async def _for_jobs(
+        self,
+        jobs: Jobs,
+        states: Iterable[JobState],
+        act: Callable[[Sequence[str]], Awaitable[list[str]]],
+    ) -> list[str]:
+        """Call `act` page by page with the ids, or with those a filter selects, in `states` if it names none.
+
+        Return the ids for which it was done. No job is acted on twice, however often it comes back.
+        """
+        if not isinstance(jobs, JobFilter):
+            chunks = [jobs[start : start + PAGE] for start in range(0, len(jobs), PAGE)]
+            return [job_id for chunk in chunks for job_id in await act(chunk)]
+        done: dict[str, None] = {}
+        for state in _states(jobs, states):
+            start = 0
+            while jobs.limit is None or len(done) < jobs.limit:
+                page = await self._inspector.jobs(state, start, PAGE)
+                ids = [job.id for job in page if job.id not in done and jobs.has(job)]
+                acted = await act(ids if jobs.limit is None else ids[: jobs.limit - len(done)]) if ids else []
+                done.update(dict.fromkeys(acted))
+                if len(page) < PAGE:
+                    break
+                # the jobs behind those that left have moved up
+                start += len(page) - len(acted)
+        return list(done)
+
+
+async def search(inspector: Inspector, jobs: JobFilter) -> list[Job]:
+    """Return the jobs that a filter selects, state by state."""
+    found: list[Job] = []
+    for state in _states(jobs, JobState):
+        start = 0
+        while jobs.limit is None or len(found) < jobs.limit:
+            page = await inspector.jobs(state, start, PAGE)
+            found += filter(jobs.has, page)
+            start += len(page)
+            if len(page) < PAGE:
+                break
+    return found[: jobs.limit]
+
+
+def encode_filter(jobs: JobFilter, states: Mapping[str, JobState]) -> bytes:
+    """Return the criteria that the snapshot scripts check, in the wire's names of the states."""
+    words = None if jobs.states is None else [word for word, state in states.items() if state in jobs.states]
+    names = None if jobs.names is None else sorted(jobs.names)
+    packed: bytes = pack([False if part is None else part for part in (words, names, jobs.since, jobs.until)])
+    return packed
+
+
+def _states(jobs: JobFilter, usual: Iterable[JobState]) -> list[JobState]:
+    selected = set(usual) if jobs.states is None else jobs.states
+    return [state for state in JobState if state in selected]

@@ -1,0 +1,31 @@
+-- Settle claimed jobs. A row is
+-- [entry, owner, deliveries, id, task, status, value, event data, at ms, was it requeued before];
+-- status "queued" gives the job back.
+-- use ownership
+local function settle(row)
+  local entry, id, task, status, at = row[1], row[4], row[5], row[6], row[9]
+  local code = held(entry, row[2], row[3])
+  if code ~= 0 then return code end
+  local known = call("HMGET", JOB .. id, "status", "ttl_s")
+  if not known[1] then
+    -- it expired while it ran: a hash written now would be incomplete
+    delete_entry(entry)
+    emit_shared(id, task, "expired", at, "worker.finish", "{}")
+    return GONE
+  end
+  if OVER[known[1]] then
+    delete_entry(entry)
+    return known[1] == "canceled" and status == "canceled" and 0 or ENDED
+  end
+  local ttl = lifetime(known[2])
+  if status == "queued" then
+    local found = call("XRANGE", STREAM, entry, entry)
+    -- where the entry was trimmed away, the hash still has its fields
+    local body = found[1] and found[1][2]
+                 or {"job_id", id, "task", task, "payload", call("HGET", JOB .. id, "payload") or "{}"}
+    requeue(entry, body, id, task, ttl, spent_before(id) + row[3] - 1, at, "worker.release")
+  else
+    finish(entry, id, task, ttl, status, row[7], row[8], at, "worker.finish", row[10])
+  end
+  return 0
+end
