@@ -15,26 +15,26 @@ RESULTS = ROOT / "bench" / "results"
 
 def main() -> None:
     """Measure, and tell it three ways."""
-    asked = _arguments()
+    arguments = _arguments()
     console = Console()
     everyone = peers()
     names = [peer.name for peer in everyone]
     ground = rounds.ground()
     console.print(", ".join(f"{what} {which}" for what, which in ground.items()), style="dim")
     with console.status("measuring") as status:
-        entries = rounds.run(everyone, MEASURES, asked.rounds, asked.quick, status.update)
+        entries = rounds.run(everyone, MEASURES, arguments.rounds, arguments.quick, status.update)
     results = rounds.results(entries, MEASURES, names)
     at = datetime.now(UTC)
     saved = report.save(RESULTS, at, entries, results, ground)
     picture = saved.with_suffix(".png")
-    chart.draw(picture, results, names, asked.rounds)
+    chart.draw(picture, results, names, arguments.rounds)
     swept = report.sweeps(entries, MEASURES, names)
     console.print(report.terminal(results, swept, names))
-    console.print(f"{report.counted(asked.rounds)}; in brackets: how many times better than {BASELINE}")
+    console.print(f"{report.counted(arguments.rounds)}; in brackets: how many times better than {BASELINE}")
     console.print(f"{saved.relative_to(ROOT)}, {picture.relative_to(ROOT)}", style="dim")
-    if asked.publish:
+    if arguments.publish:
         table = report.markdown(results, swept, names)
-        page = publish(ROOT / "docs", table, picture, ground, asked.rounds, at)
+        page = publish(ROOT / "docs", table, picture, ground, arguments.rounds, at)
         console.print(f"published in {page.relative_to(ROOT)}")
 
 
@@ -43,12 +43,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few jobs and one round: does it run at all?")
     parser.add_argument("--rounds", type=int, help="rounds to take the median of (5; with --quick 1)")
     parser.add_argument("--publish", action="store_true", help="put the table and the chart into docs/")
-    asked = parser.parse_args()
-    if asked.rounds is None:
-        asked.rounds = 1 if asked.quick else 5
-    if asked.rounds < 1:
-        parser.error(f"--rounds {asked.rounds} is no number of rounds; use 1 or more")
-    return asked
+    arguments = parser.parse_args()
+    if arguments.rounds is None:
+        arguments.rounds = 1 if arguments.quick else 5
+    if arguments.rounds < 1:
+        parser.error(f"--rounds {arguments.rounds} is no number of rounds; use 1 or more")
+    return arguments
 
 
 if __name__ == "__main__":

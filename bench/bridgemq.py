@@ -83,8 +83,8 @@ def long_list_table(entries: Sequence[Entry]) -> Table:
         [value] = rounds.by_setting(entries, figure).values()
         aim = AIMS.get(figure.name)
         colour = "" if aim is None else "green" if value <= aim else "red"
-        told = "" if aim is None else f"≤ {aim}"
-        table.add_row(figure.name, figure.unit, report.number(value), told, style=colour)
+        goal = "" if aim is None else f"≤ {aim}"
+        table.add_row(figure.name, figure.unit, report.number(value), goal, style=colour)
     return table
 
 
@@ -93,16 +93,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.bridgemq", description="The BridgeMQ protocol.")
     parser.add_argument("--quick", action="store_true", help="few jobs and one round: does it run at all?")
     parser.add_argument("--rounds", type=int, default=3, help="rounds to take the median of (3)")
-    asked = parser.parse_args()
-    count = 1 if asked.quick else max(asked.rounds, 1)
+    arguments = parser.parse_args()
+    count = 1 if arguments.quick else max(arguments.rounds, 1)
     console = Console()
     ground = rounds.ground()
     console.print(", ".join(f"{what} {which}" for what, which in ground.items()), style="dim")
     peers = [protocol("bullmq"), protocol("bridgemq")]
     names = [peer.name for peer in peers]
     with console.status("measuring") as status:
-        claimed = rounds.run(peers, [CLAIMS], count, asked.quick, status.update)
-        looked = rounds.run(peers[1:], [LONG_LIST], count, asked.quick, status.update)
+        claimed = rounds.run(peers, [CLAIMS], count, arguments.quick, status.update)
+        looked = rounds.run(peers[1:], [LONG_LIST], count, arguments.quick, status.update)
     results = [*rounds.results(claimed, [CLAIMS], names), *rounds.results(looked, [LONG_LIST], names[1:])]
     saved = report.save(RESULTS, datetime.now(UTC), [*claimed, *looked], results, ground)
     console.print(claims_table(claimed, names))

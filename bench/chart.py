@@ -48,8 +48,8 @@ def _bars(axes: Axes, figure: Figure, results: Sequence[Result], peers: Sequence
     axes.invert_yaxis()
     axes.set_xlim(0, max(result.highest for result in own) * 1.35)
     for place, result in enumerate(own):
-        told = number(result.value) + ("" if result.peer == BASELINE else f"  ({result.times:.2f}x)")
-        axes.text(result.highest, place, f"  {told}", va="center", fontsize=8)
+        label = number(result.value) + ("" if result.peer == BASELINE else f"  ({result.times:.2f}x)")
+        axes.text(result.highest, place, f"  {label}", va="center", fontsize=8)
     way = "more is better" if figure.is_more_better else "less is better"
     axes.set_title(f"{figure.name} ({figure.unit}, {way})", fontsize=9, loc="left")
     axes.tick_params(axis="x", labelsize=7)

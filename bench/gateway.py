@@ -110,7 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.gateway")
     parser.add_argument("--seconds", type=float, default=1.0, help="of one turn")
     parser.add_argument("--rounds", type=int, default=15)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     bare: list[float] = []
     ours: list[float] = []
     with (
@@ -120,15 +120,15 @@ def main() -> None:
     ):
         for port in (bare_port, our_port):
             asyncio.run(rate(port, 1.0))
-        for _ in range(asked.rounds):
-            bare.append(asyncio.run(rate(bare_port, asked.seconds)))
-            ours.append(asyncio.run(rate(our_port, asked.seconds)))
+        for _ in range(arguments.rounds):
+            bare.append(asyncio.run(rate(bare_port, arguments.seconds)))
+            ours.append(asyncio.run(rate(our_port, arguments.seconds)))
     for name, found in (("bare FastAPI", bare), ("gateway", ours)):
         median = statistics.median(found)
         print(f"{name:<14}{median:>9,.0f} POST/s   from {min(found):,.0f} to {max(found):,.0f}")
     ratios = [one / other for one, other in zip(ours, bare, strict=True)]
     median = statistics.median(ratios)
-    print(f"gateway / bare {median:>8.0%}   (median of {len(ratios)} turns; asked for: 60 %)")
+    print(f"gateway / bare {median:>8.0%}   (median of {len(ratios)} turns; goal: 60 %)")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Thousands of tails on one gateway: is every event told to every reader, in order, and how soon.
+"""Thousands of tails on one gateway: does every reader get every event, in order, and how soon.
 
 `python -m bench.gateway_tails [--jobs 1000] [--readers 5] [--rate 500] [--seconds 20]`
 
@@ -41,7 +41,7 @@ return 1
 
 @dataclass
 class Reader:
-    """One tail: the numbers it was told, and how long each took."""
+    """One tail: the numbers it received, and how long each took."""
 
     job: int
     numbers: list[int] = field(default_factory=list)
@@ -66,19 +66,21 @@ class Tailing(asyncio.Protocol):
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             if line.startswith(b'data: {"type":"progress"'):
-                told = json.loads(line[6:])["data"]
-                self._reader.numbers.append(told["n"])
-                self._reader.seconds.append(now - told["at"])
+                payload = json.loads(line[6:])["data"]
+                self._reader.numbers.append(payload["n"])
+                self._reader.seconds.append(now - payload["at"])
             elif line == b"event: queued" and not self._greeted.done():
                 self._greeted.set_result(None)
 
 
-async def measure(port: int, redis_url: str, asked: argparse.Namespace) -> list[Reader]:
+async def measure(port: int, redis_url: str, arguments: argparse.Namespace) -> list[Reader]:
     """Open the tails, tell the events, and wait until all have come."""
     store = Store(redis_url)
     async with Corral(redis_url, protocol="streams") as app:
-        ids = await app.queue().add_many([("embed", {"n": n}, {"ttl_s": 3600}) for n in range(asked.jobs)])
-    readers = [Reader(job) for job in range(asked.jobs) for _ in range(asked.readers)]
+        ids = await app.queue().add_many(
+            [("embed", {"n": n}, {"ttl_s": 3600}) for n in range(arguments.jobs)]
+        )
+    readers = [Reader(job) for job in range(arguments.jobs) for _ in range(arguments.readers)]
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
     for start in range(0, len(readers), 100):
@@ -91,9 +93,9 @@ async def measure(port: int, redis_url: str, asked: argparse.Namespace) -> list[
             )
         await asyncio.gather(*greeted)
     print(f"{len(readers):,} tails open after {time.perf_counter() - began:.1f} s", flush=True)
-    told = await _tell(store, ids, asked)
+    count = await _emit(store, ids, arguments)
     deadline = time.perf_counter() + 30
-    while sum(len(reader.numbers) for reader in readers) < told * asked.readers:
+    while sum(len(reader.numbers) for reader in readers) < count * arguments.readers:
         if time.perf_counter() > deadline:
             break
         await asyncio.sleep(0.05)
@@ -101,13 +103,13 @@ async def measure(port: int, redis_url: str, asked: argparse.Namespace) -> list[
     return readers
 
 
-async def _tell(store: Store, ids: list[str], asked: argparse.Namespace) -> int:
+async def _emit(store: Store, ids: list[str], arguments: argparse.Namespace) -> int:
     """Tell events at an even rate, one job after the other; how many."""
-    count = int(asked.rate * asked.seconds)
+    count = int(arguments.rate * arguments.seconds)
     began = time.perf_counter()
     calls = []
     for number in range(count):
-        due = began + number / asked.rate
+        due = began + number / arguments.rate
         if (wait := due - time.perf_counter()) > 0:
             await asyncio.sleep(wait)
         job_id = ids[number % len(ids)]
@@ -122,16 +124,16 @@ async def _tell(store: Store, ids: list[str], asked: argparse.Namespace) -> int:
     return count
 
 
-def report(readers: list[Reader], asked: argparse.Namespace) -> bool:
-    """Say how it went; was every event told to every reader, in order?"""
-    count = int(asked.rate * asked.seconds)
-    wanted = [len(range(job, count, asked.jobs)) for job in range(asked.jobs)]
+def report(readers: list[Reader], arguments: argparse.Namespace) -> bool:
+    """Print how it went, and return whether every reader got every event, in order."""
+    count = int(arguments.rate * arguments.seconds)
+    wanted = [len(range(job, count, arguments.jobs)) for job in range(arguments.jobs)]
     is_whole = all(reader.numbers == list(range(wanted[reader.job])) for reader in readers)
     seconds = sorted(second for reader in readers for second in reader.seconds)
     shares = {share: seconds[min(int(len(seconds) * share), len(seconds) - 1)] for share in (0.5, 0.95, 0.99)}
-    print(f"{len(seconds):,} events told; every event to every reader, in order: {is_whole}")
+    print(f"{len(seconds):,} events received; every event to every reader, in order: {is_whole}")
     print(", ".join(f"p{share * 100:.0f} {value * 1000:.0f} ms" for share, value in shares.items())
-          + f", most {seconds[-1] * 1000:.0f} ms   (asked for: p99 < 250 ms)")  # fmt: skip
+          + f", most {seconds[-1] * 1000:.0f} ms   (goal: p99 < 250 ms)")  # fmt: skip
     return is_whole and shares[0.99] < 0.25
 
 
@@ -142,16 +144,16 @@ def main() -> None:
     parser.add_argument("--readers", type=int, default=5)
     parser.add_argument("--rate", type=float, default=500.0)
     parser.add_argument("--seconds", type=float, default=20.0)
-    asked = parser.parse_args()
-    needed = asked.jobs * asked.readers + 200
+    arguments = parser.parse_args()
+    needed = arguments.jobs * arguments.readers + 200
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, hard), hard))
     with EmbeddedServer(temporary=True) as redis, serving(GATEWAY, redis.url) as port:
-        readers = asyncio.run(measure(port, redis.url, asked))
+        readers = asyncio.run(measure(port, redis.url, arguments))
     used, own = resource.getrusage(resource.RUSAGE_CHILDREN), resource.getrusage(resource.RUSAGE_SELF)
     print(f"cpu: gateway {used.ru_utime + used.ru_stime:.1f} s, readers {own.ru_utime + own.ru_stime:.1f} s")
-    raise SystemExit(0 if report(readers, asked) else 1)
+    raise SystemExit(0 if report(readers, arguments) else 1)
 
 
 if __name__ == "__main__":

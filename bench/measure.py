@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench.peer import Order, Reading
+from bench.peer import Reading, Task
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Measure:
-    """One thing that every peer is asked to do.
+    """One thing that every peer has to do.
 
     `sweep` are the settings each peer is tried at; what counts is the one it is best at.
     """
@@ -37,11 +37,11 @@ class Measure:
     sweep: Sequence[int] = ()
     quick_sweep: Sequence[int] = ()
 
-    def orders(self, url: str, is_quick: bool) -> list[Order]:
-        """What to ask of a peer in one round: one order for each setting."""
-        order = {"measure": self.name, "url": url, "count": self.quick_count if is_quick else self.count}
+    def tasks(self, url: str, is_quick: bool) -> list[Task]:
+        """What to ask of a peer in one round: one task for each setting."""
+        task = {"measure": self.name, "url": url, "count": self.quick_count if is_quick else self.count}
         sweep = self.quick_sweep if is_quick else self.sweep
-        return [{**order, "setting": setting} for setting in sweep] or [order]
+        return [{**task, "setting": setting} for setting in sweep] or [task]
 
 
 def rate(reading: Reading) -> float:

@@ -15,7 +15,7 @@ from tests.support.node import node_binary, node_modules, why_no_node
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST_S = 600.0
 
-Order = Mapping[str, Any]
+Task = Mapping[str, Any]
 """What to do: `measure`, `url`, `count`, and what else the measure names."""
 Reading = Mapping[str, Any]
 """What came of it: `count`, `seconds`, `own_cpu_s` and `server_cpu_s`, or `latencies_ms`."""
@@ -24,7 +24,7 @@ Reading = Mapping[str, Any]
 class Peer(Protocol):
     """One job system under measurement.
 
-    A peer takes an order, carries it out in a fresh process of its own on the server at `order["url"]`,
+    A peer takes an task, carries it out in a fresh process of its own on the server at `task["url"]`,
     and answers with a reading. What every measure asks of it stands in that measure's module.
     """
 
@@ -32,21 +32,21 @@ class Peer(Protocol):
     def name(self) -> str:
         """How the table calls it."""
 
-    def measure(self, order: Order) -> Reading:
-        """Carry out an order."""
+    def measure(self, task: Task) -> Reading:
+        """Carry out a task."""
 
 
 @dataclass(frozen=True)
 class ProcessPeer:
-    """A peer whose driver takes the order as its last argument and prints the reading as its last line."""
+    """A peer whose driver takes the task as its last argument and prints the reading as its last line."""
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def measure(self, order: Order) -> Reading:
+    def measure(self, task: Task) -> Reading:
         done = subprocess.run(
-            [*self.command, json.dumps(order)],
+            [*self.command, json.dumps(task)],
             cwd=ROOT,
             env={**os.environ, **self.environment},
             stdout=subprocess.PIPE,

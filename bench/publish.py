@@ -20,13 +20,13 @@ def publish(
     return put_between(docs / "performance.md", BEGIN, END, _told(table, ground, rounds, at))
 
 
-def put_between(page: Path, begin: str, end: str, told: str) -> Path:
+def put_between(page: Path, begin: str, end: str, text: str) -> Path:
     """The page with what was between two marks of it replaced."""
     before, mark, rest = page.read_text().partition(begin)
     _, found, after = rest.partition(end)
     if not mark or not found:
         raise SystemExit(f"{page.name} has lost its marks; put {begin!r} and {end!r} around the table")
-    page.write_text(f"{before}{begin}\n{told}\n{end}{after}")
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}")
     return page
 
 

@@ -104,7 +104,7 @@ def save(
     """Everything that was read, for whoever wants to reckon again."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{at:%Y%m%d-%H%M%S}.json"
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "at": at.isoformat(timespec="seconds"),
         "ground": dict(ground),
         "results": [
@@ -122,5 +122,5 @@ def save(
         ],
         "entries": [asdict(entry) for entry in entries],
     }
-    path.write_text(json.dumps(told, indent=1))
+    path.write_text(json.dumps(document, indent=1))
     return path

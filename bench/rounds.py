@@ -13,7 +13,7 @@ from tests.support.node import node_binary
 from tests.support.servers import Server, start_valkey
 
 from bench.measure import Figure, Measure
-from bench.peer import Order, Peer, Reading
+from bench.peer import Peer, Reading, Task
 
 
 @dataclass(frozen=True)
@@ -43,21 +43,21 @@ def run(
             turn = number % len(peers)
             order_of_peers = [*peers[turn:], *peers[:turn]]
             for measure in measures:
-                for order in measure.orders(server.url, is_quick):
+                for task in measure.tasks(server.url, is_quick):
                     for peer in order_of_peers:
-                        entries.append(_one(peer, server, order, number))
+                        entries.append(_one(peer, server, task, number))
                         say(_told(entries[-1], measure))
     finally:
         server.stop()
     return entries
 
 
-def _one(peer: Peer, server: Server, order: Order, number: int) -> Entry:
+def _one(peer: Peer, server: Server, task: Task, number: int) -> Entry:
     gc.collect()
     with server.connect() as client:
         client.execute_command("FLUSHALL", "SYNC")  # the next peer would pay for what is freed beside it
-    reading = peer.measure(order)
-    return Entry(peer.name, order["measure"], order.get("setting"), number, reading)
+    reading = peer.measure(task)
+    return Entry(peer.name, task["measure"], task.get("setting"), number, reading)
 
 
 def _told(entry: Entry, measure: Measure) -> str:
@@ -126,7 +126,7 @@ def by_setting(entries: Sequence[Entry], figure: Figure) -> dict[int | None, flo
 def ground() -> dict[str, str]:
     """What it ran on; only ratios taken on one machine in one run mean anything."""
     with (server := start_valkey()).connect() as client:
-        told = client.info("server")
+        info = client.info("server")
     server.stop()
     node = subprocess.run([str(node_binary()), "--version"], capture_output=True, text=True, check=True)
     return {
@@ -134,7 +134,7 @@ def ground() -> dict[str, str]:
         "machine": platform.machine(),
         "python": platform.python_version(),
         "node": node.stdout.strip().lstrip("v"),
-        "server": f"{told.get('server_name', 'redis')} {told.get('valkey_version', told['redis_version'])}",
+        "server": f"{info.get('server_name', 'redis')} {info.get('valkey_version', info['redis_version'])}",
         "corral": version("corral"),
         "uvloop": _version_or_none("uvloop"),
         "bullmq": "5.62.0",

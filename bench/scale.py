@@ -37,16 +37,16 @@ def main() -> None:
     """Measure, and show it."""
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("--publish", action="store_true", help="put the tables into docs/performance.md")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     logs.configure(level="error")
     console = Console()
     server = start_valkey()
     try:
-        told = asyncio.run(_measured(server.url, console))
+        text = asyncio.run(_measured(server.url, console))
     finally:
         server.stop()
-    if asked.publish:
-        page = put_between(ROOT / "docs" / "performance.md", BEGIN, END, told)
+    if arguments.publish:
+        page = put_between(ROOT / "docs" / "performance.md", BEGIN, END, text)
         console.print(f"published in {page.relative_to(ROOT)}")
 
 
@@ -122,9 +122,9 @@ async def _shares(app: Corral) -> Rows:
         await app.store().call("FLUSHALL", "SYNC")
         await corral_driver.fill(app, QUEUE, SHARED_JOBS)
         before = await corral_driver.server_cpu_s(app)
-        told = await asyncio.to_thread(_work_together, app.url, processes, SHARED_JOBS)
+        readings = await asyncio.to_thread(_work_together, app.url, processes, SHARED_JOBS)
         used = await corral_driver.server_cpu_s(app) - before
-        seconds = max(one["seconds"] for one in told)
+        seconds = max(one["seconds"] for one in readings)
         rates[processes].append(SHARED_JOBS / seconds)
         in_use[processes].append(used / seconds)
     return [
@@ -140,14 +140,14 @@ async def _long_run(app: Corral) -> Rows:
     for start in range(0, LONG_RUN, 10_000):
         jobs = [(corral_driver.JOB, corral_driver.data(number)) for number in range(start, start + 10_000)]
         await target.add_many(jobs, remove_on_complete=True)
-    [told] = await asyncio.to_thread(_work_together, app.url, 1, LONG_RUN // 10)
+    [reading] = await asyncio.to_thread(_work_together, app.url, 1, LONG_RUN // 10)
     tenth = LONG_RUN // 10
-    return [[f"{place * tenth:,}", f"{mb:.1f}"] for place, mb in enumerate(told["memory_mb"], start=1)]
+    return [[f"{place * tenth:,}", f"{mb:.1f}"] for place, mb in enumerate(reading["memory_mb"], start=1)]
 
 
 def _work_together(url: str, processes: int, every: int) -> list[dict[str, Any]]:
-    order = json.dumps({"url": url, "queue": QUEUE, "concurrency": CONCURRENCY, "every": every})
-    command = [sys.executable, "-m", "bench.drivers.share_driver", order]
+    task = json.dumps({"url": url, "queue": QUEUE, "concurrency": CONCURRENCY, "every": every})
+    command = [sys.executable, "-m", "bench.drivers.share_driver", task]
     running = [
         subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(processes)

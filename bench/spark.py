@@ -37,18 +37,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sizes", help="events to read once, such as 1000000,3000000,10000000")
     parser.add_argument("--publish", action="store_true", help="with --sizes: figures and chart into docs/")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     logs.configure(level="error")
     console = Console()
     server = start_valkey()
     spark = session("local[2]", name="bench", conf={"spark.driver.memory": "2g", "spark.log.level": "OFF"})
     try:
-        if asked.sizes:
-            sizes = [int(size) for size in asked.sizes.split(",")]
-            spark_scale.run(spark, server, sizes, console, asked.publish)
+        if arguments.sizes:
+            sizes = [int(size) for size in arguments.sizes.split(",")]
+            spark_scale.run(spark, server, sizes, console, arguments.publish)
         else:
-            console.print(_events(spark, server, asked.events, asked.batch, asked.rounds, console))
-            console.print(_jobs(spark, server, asked.jobs, asked.rounds, console))
+            console.print(
+                _events(spark, server, arguments.events, arguments.batch, arguments.rounds, console)
+            )
+            console.print(_jobs(spark, server, arguments.jobs, arguments.rounds, console))
     finally:
         spark.stop()
         server.stop()
@@ -98,12 +100,12 @@ def events_into_parquet(spark: Any, url: str, count: int, batch: int) -> float:
             .start()
         )
         query.awaitTermination()
-        told = [progress for progress in query.recentProgress if progress["numInputRows"]]
-        read = sum(progress["numInputRows"] for progress in told)
+        batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+        read = sum(progress["numInputRows"] for progress in batches)
         if read != count:
             raise RuntimeError(f"{read} of {count} events were read")
         # the first batch makes everything ready, and the last may be a handful
-        steady = [progress for progress in told[1:] if progress["numInputRows"] >= batch // 2] or told
+        steady = [progress for progress in batches[1:] if progress["numInputRows"] >= batch // 2] or batches
         took_ms = sum(progress["durationMs"]["triggerExecution"] for progress in steady)
         return float(sum(progress["numInputRows"] for progress in steady) / took_ms * 1000)
 

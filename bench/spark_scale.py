@@ -66,8 +66,8 @@ def run(spark: Any, server: Server, sizes: list[int], console: Console, is_publi
     console.print(table)
     if is_published:
         _draw(ROOT / "docs" / "images" / "spark.png", rows)
-        told = f"{table}\n\n![Time and memory by the number of events](../images/spark.png)"
-        put_between(ROOT / "docs" / "explanation" / "lake.md", BEGIN, END, told)
+        text = f"{table}\n\n![Time and memory by the number of events](../images/spark.png)"
+        put_between(ROOT / "docs" / "explanation" / "lake.md", BEGIN, END, text)
 
 
 def _read(spark: Any, url: str, count: int) -> Row:

@@ -1,1 +1,1 @@
-"""The processes that are measured: each carries out one order and prints one reading."""
+"""The processes that are measured: each carries out one task and prints one reading."""

@@ -1,4 +1,4 @@
-"""Corral under measurement: `python -m bench.drivers.corral_driver asyncio|uvloop '{order}'`."""
+"""Corral under measurement: `python -m bench.drivers.corral_driver asyncio|uvloop '{task}'`."""
 
 import asyncio
 import json
@@ -26,8 +26,8 @@ def data(number: int) -> dict[str, Any]:
 
 async def server_cpu_s(app: Corral) -> float:
     """The seconds of CPU the server has used so far."""
-    told = (await app.store().call("INFO", "cpu")).decode()
-    fields = dict(line.split(":") for line in told.splitlines() if ":" in line)
+    info = (await app.store().call("INFO", "cpu")).decode()
+    fields = dict(line.split(":") for line in info.splitlines() if ":" in line)
     return float(fields["used_cpu_user"]) + float(fields["used_cpu_sys"])
 
 
@@ -52,20 +52,20 @@ async def fill(app: Corral, queue: str, count: int, batch: int = BATCH) -> None:
         await target.add_many([(JOB, data(number)) for number in range(start, min(start + batch, count))])
 
 
-async def bulk_add(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
+async def bulk_add(app: Corral, task: dict[str, Any]) -> dict[str, Any]:
     await fill(app, WARM_UP, WARM_UP_JOBS)
-    count, batch = order["count"], order["setting"] or BATCH
+    count, batch = task["count"], task["setting"] or BATCH
     return await timed(app, count, lambda: fill(app, QUEUE, count, batch))
 
 
-async def one_add(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
+async def one_add(app: Corral, task: dict[str, Any]) -> dict[str, Any]:
     async def add(queue: str, count: int) -> None:
         target = app.queue(queue)
         for number in range(count):
             await target.add(JOB, data(number))
 
     await add(WARM_UP, WARM_UP_JOBS // 4)
-    return await timed(app, order["count"], lambda: add(QUEUE, order["count"]))
+    return await timed(app, task["count"], lambda: add(QUEUE, task["count"]))
 
 
 # -- working ------------------------------------------------------------------------------------------------
@@ -113,12 +113,12 @@ async def work_off(
         return await watch(app, count, work)
 
 
-async def processing(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
-    await work_off(app, WARM_UP, WARM_UP_JOBS, order["setting"])
-    return await work_off(app, QUEUE, order["count"], order["setting"])
+async def processing(app: Corral, task: dict[str, Any]) -> dict[str, Any]:
+    await work_off(app, WARM_UP, WARM_UP_JOBS, task["setting"])
+    return await work_off(app, QUEUE, task["count"], task["setting"])
 
 
-async def latency(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
+async def latency(app: Corral, task: dict[str, Any]) -> dict[str, Any]:
     started = asyncio.Event()
     at = 0.0
 
@@ -129,10 +129,10 @@ async def latency(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
 
     latencies = []
     target = app.queue(QUEUE)
-    warm_up = order["count"] // 5
+    warm_up = task["count"] // 5
     async with worker(app, QUEUE, note, 50) as serving:
         await serving.start()
-        for number in range(warm_up + order["count"]):
+        for number in range(warm_up + task["count"]):
             await asyncio.sleep(REST_S)
             started.clear()
             begin = perf_counter()
@@ -140,27 +140,27 @@ async def latency(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
             await started.wait()
             if number >= warm_up:
                 latencies.append((at - begin) * 1000)
-    return {"count": order["count"], "latencies_ms": latencies}
+    return {"count": task["count"], "latencies_ms": latencies}
 
 
 MEASURES = {"bulk_add": bulk_add, "processing": processing, "one_add": one_add, "latency": latency}
 
 
-async def main(order: dict[str, Any]) -> None:
+async def main(task: dict[str, Any]) -> None:
     logs.configure(level="error")
-    async with Corral(order["url"]) as app:
-        print(json.dumps(await MEASURES[order["measure"]](app, order)))
+    async with Corral(task["url"]) as app:
+        print(json.dumps(await MEASURES[task["measure"]](app, task)))
 
 
-def run(loop: str, order: dict[str, Any]) -> None:
-    """Carry out an order on asyncio's own event loop or on uvloop's."""
+def run(loop: str, task: dict[str, Any]) -> None:
+    """Carry out a task on asyncio's own event loop or on uvloop's."""
     factory = None
     if loop == "uvloop":
         import uvloop
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(main(order))
+        runner.run(main(task))
 
 
 if __name__ == "__main__":

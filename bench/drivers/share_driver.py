@@ -1,4 +1,4 @@
-"""One worker process of several: `python -m bench.drivers.share_driver '{order}'`.
+"""One worker process of several: `python -m bench.drivers.share_driver '{task}'`.
 
 It says "ready", begins at a line on its standard input, and tells its memory at every so many jobs until it
 has seen no job for a while.
@@ -19,25 +19,25 @@ QUIET_S = 0.5
 
 def memory_mb() -> float:
     """What this process holds now."""
-    with open("/proc/self/statm") as told:
-        return int(told.read().split()[1]) * resource.getpagesize() / 1e6
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize() / 1e6
 
 
-async def main(order: dict[str, Any]) -> None:
+async def main(task: dict[str, Any]) -> None:
     logs.configure(level="error")
     handled, last, memory = 0, 0.0, []
 
-    async with Corral(order["url"]) as app:
+    async with Corral(task["url"]) as app:
 
         async def nothing(job: JobContext) -> None:
             nonlocal handled, last
             handled += 1
             last = perf_counter()
-            if handled % order["every"] == 0:
+            if handled % task["every"] == 0:
                 memory.append(memory_mb())
 
-        app.job("work", queue=order["queue"])(nothing)
-        [worker] = app.workers(queues=[order["queue"]], concurrency=order["concurrency"])
+        app.job("work", queue=task["queue"])(nothing)
+        [worker] = app.workers(queues=[task["queue"]], concurrency=task["concurrency"])
         print("ready", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         began = last = perf_counter()

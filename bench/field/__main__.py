@@ -10,7 +10,7 @@ from tests.support.servers import start_valkey
 
 from bench.field.peers import FIELD
 from bench.field.showing import BEGIN, END, Line, chart, markdown
-from bench.peer import BASELINE, ROOT, Order, Peer, peers
+from bench.peer import BASELINE, ROOT, Peer, Task, peers
 from bench.publish import put_between
 
 OUR_JOBS = 30_000
@@ -21,22 +21,22 @@ MEASURES = ("bulk_add", "processing")
 
 def main() -> None:
     """Measure everyone in one run, in an order that changes from round to round."""
-    asked = _arguments()
+    arguments = _arguments()
     console = Console()
     with console.status("installing the field") as status:
         for peer in FIELD:
             status.update(f"installing {peer.name}")
             peer.install()
-        lines = _measured(asked.rounds, status.update)
+        lines = _measured(arguments.rounds, status.update)
     table = Table()
     for column in ("", "bulk add jobs/s", "processing jobs/s", "at", "Corral is faster by"):
         table.add_column(column, justify="left" if not column else "right")
     for line in lines:
         table.add_row(*line.cells(lines[0]))
     console.print(table)
-    if asked.publish:
+    if arguments.publish:
         picture = chart(lines, ROOT / "docs" / "images" / "field.png")
-        page = put_between(ROOT / "docs" / "performance.md", BEGIN, END, markdown(lines, asked.rounds))
+        page = put_between(ROOT / "docs" / "performance.md", BEGIN, END, markdown(lines, arguments.rounds))
         console.print(f"published in {page.relative_to(ROOT)} and {picture.relative_to(ROOT)}")
 
 
@@ -54,11 +54,11 @@ def _measured(rounds: int, say: Callable[[str], None]) -> list[Line]:
     try:
         for number in range(rounds):
             for measure in MEASURES:
-                for name, setting, order, peer in _orders(measure, server.url, number):
+                for name, setting, task, peer in _tasks(measure, server.url, number):
                     say(f"round {number + 1}: {measure}: {name} at {setting}")
                     with server.connect() as client:
                         client.execute_command("FLUSHALL", "SYNC")
-                    reading = peer.measure(order)
+                    reading = peer.measure(task)
                     rate = reading["count"] / reading["seconds"]
                     readings.setdefault((name, measure, setting), []).append(rate)
     finally:
@@ -68,22 +68,22 @@ def _measured(rounds: int, say: Callable[[str], None]) -> list[Line]:
     return [lines[0], *sorted(lines[1:], key=lambda line: -line.processing)]
 
 
-Asked = tuple[str, int | None, Order, Peer]
+Trial = tuple[str, int | None, Task, Peer]
 
 
-def _orders(measure: str, url: str, number: int) -> list[Asked]:
-    everyone: list[Asked] = []
+def _tasks(measure: str, url: str, number: int) -> list[Trial]:
+    everyone: list[Trial] = []
     node, *_, ours = peers()
     for name, peer in (("Corral", ours), (node.name, node)):
         for setting in OUR_SETTINGS if measure == "processing" else (None,):
-            order = {"measure": measure, "url": url, "count": OUR_JOBS, "setting": setting}
-            everyone.append((name, setting, order, peer))
+            task = {"measure": measure, "url": url, "count": OUR_JOBS, "setting": setting}
+            everyone.append((name, setting, task, peer))
     for one in FIELD:
         is_processing = measure == "processing"
         count = one.jobs if is_processing else THEIR_ADDED_JOBS
         for setting in one.settings if is_processing else (None,):
-            order = {"measure": measure, "url": url, "count": count, "setting": setting}
-            everyone.append((one.name, setting, order, one.peer()))
+            task = {"measure": measure, "url": url, "count": count, "setting": setting}
+            everyone.append((one.name, setting, task, one.peer()))
     turn = number * 5 % len(everyone)
     return [*everyone[turn:], *everyone[:turn]]
 

@@ -5,12 +5,12 @@ import os
 import threading
 
 from celery import Celery
-from driving import Handled, data, order, tell, timed_fill
+from driving import Handled, data, read_task, tell, timed_fill
 
-asked = order()
-handled = Handled(asked["count"], lambda: finish())
+task = read_task()
+handled = Handled(task["count"], lambda: finish())
 lock = threading.Lock()
-app = Celery("bench", broker=asked["url"])
+app = Celery("bench", broker=task["url"])
 app.conf.update(
     task_ignore_result=True,
     worker_hijack_root_logger=False,
@@ -36,12 +36,12 @@ def fill(count: int) -> None:
             work.apply_async((data(number),), producer=producer)
 
 
-if asked["measure"] == "bulk_add":
-    tell(timed_fill(asked["count"], fill))
+if task["measure"] == "bulk_add":
+    tell(timed_fill(task["count"], fill))
 else:
     logging.disable(logging.CRITICAL)
-    fill(asked["count"])
-    threads = asked["setting"]
+    fill(task["count"])
+    threads = task["setting"]
     worker = app.Worker(
         pool="threads" if threads else "solo",
         concurrency=threads or 1,

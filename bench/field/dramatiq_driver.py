@@ -5,13 +5,13 @@ import threading
 
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
-from driving import Handled, data, order, tell, timed_fill
+from driving import Handled, data, read_task, tell, timed_fill
 
-asked = order()
+task = read_task()
 everything = threading.Event()
-handled = Handled(asked["count"], everything.set)
+handled = Handled(task["count"], everything.set)
 lock = threading.Lock()
-broker = RedisBroker(url=asked["url"])
+broker = RedisBroker(url=task["url"])
 dramatiq.set_broker(broker)
 
 
@@ -26,11 +26,11 @@ def fill(count: int) -> None:
         work.send(data(number))
 
 
-if asked["measure"] == "bulk_add":
-    tell(timed_fill(asked["count"], fill))
+if task["measure"] == "bulk_add":
+    tell(timed_fill(task["count"], fill))
 else:
-    fill(asked["count"])
-    worker = dramatiq.Worker(broker, worker_threads=asked["setting"])
+    fill(task["count"])
+    worker = dramatiq.Worker(broker, worker_threads=task["setting"])
     worker.start()
     everything.wait()
     tell(handled.reading())

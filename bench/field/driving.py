@@ -59,10 +59,10 @@ def timed_fill(count: int, fill: Callable[[int], object]) -> dict[str, Any]:
     return {"count": count, "seconds": perf_counter() - began, "own_cpu_s": process_time() - cpu}
 
 
-def order() -> dict[str, Any]:
-    """What is asked: `measure`, `url`, `count`, and for processing `setting`."""
-    asked: dict[str, Any] = json.loads(sys.argv[-1])
-    return asked
+def read_task() -> dict[str, Any]:
+    """Return the task: `measure`, `url`, `count`, and for processing `setting`."""
+    task: dict[str, Any] = json.loads(sys.argv[-1])
+    return task
 
 
 def tell(reading: dict[str, Any]) -> None:
@@ -74,13 +74,13 @@ def drive(
     fill: Callable[[str, int], Coroutine[Any, Any, None]],
     process: Callable[[str, int, int], Coroutine[Any, Any, Handled]],
 ) -> None:
-    """Carry out the order with a peer of asyncio's."""
-    asked = order()
-    url, count = asked["url"], asked["count"]
-    if asked["measure"] == "bulk_add":
+    """Carry out the task with a peer of asyncio's."""
+    task = read_task()
+    url, count = task["url"], task["count"]
+    if task["measure"] == "bulk_add":
         tell(timed_fill(count, lambda count: asyncio.run(fill(url, count))))
     else:
-        tell(asyncio.run(process(url, count, asked["setting"])).reading())
+        tell(asyncio.run(process(url, count, task["setting"])).reading())
 
 
 async def add_side_by_side(count: int, add: Callable[[int], Awaitable[object]]) -> None:

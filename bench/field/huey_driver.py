@@ -4,14 +4,14 @@ import logging
 import os
 import threading
 
-from driving import Handled, data, order, tell, timed_fill
+from driving import Handled, data, read_task, tell, timed_fill
 from huey import RedisHuey
 
-asked = order()
+task = read_task()
 everything = threading.Event()
-handled = Handled(asked["count"], everything.set)
+handled = Handled(task["count"], everything.set)
 lock = threading.Lock()
-huey = RedisHuey("bench", url=asked["url"], results=False)
+huey = RedisHuey("bench", url=task["url"], results=False)
 
 
 @huey.task()
@@ -25,13 +25,13 @@ def fill(count: int) -> None:
         work(data(number))
 
 
-if asked["measure"] == "bulk_add":
-    tell(timed_fill(asked["count"], fill))
+if task["measure"] == "bulk_add":
+    tell(timed_fill(task["count"], fill))
 else:
     logging.disable(logging.CRITICAL)
-    fill(asked["count"])
+    fill(task["count"])
     consumer = huey.create_consumer(
-        workers=asked["setting"],
+        workers=task["setting"],
         periodic=False,
         initial_delay=0.001,
         max_delay=0.001,

@@ -3,15 +3,15 @@
 import logging
 import sys
 
-from driving import Handled, batches, data, order, tell, timed_fill
+from driving import Handled, batches, data, read_task, tell, timed_fill
 from redis import Redis
 from rq import Queue, SimpleWorker
 from rq.queue import EnqueueData
 
 sys.modules["rq_driver"] = sys.modules["__main__"]  # the worker looks the function up by its module's name
-asked = order()
-handled = Handled(asked["count"], lambda: None)
-connection = Redis.from_url(asked["url"])
+task = read_task()
+handled = Handled(task["count"], lambda: None)
+connection = Redis.from_url(task["url"])
 queue = Queue(connection=connection)
 
 
@@ -29,10 +29,10 @@ def fill(count: int) -> None:
         queue.enqueue_many([job(number) for number in numbers])
 
 
-if asked["measure"] == "bulk_add":
-    tell(timed_fill(asked["count"], fill))
+if task["measure"] == "bulk_add":
+    tell(timed_fill(task["count"], fill))
 else:
-    fill(asked["count"])
+    fill(task["count"])
     logging.disable(logging.CRITICAL)
     SimpleWorker([queue], connection=connection).work(burst=True, logging_level="CRITICAL")
     tell(handled.reading())

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from driving import Handled, batches, data, order, tell, timed_fill
+from driving import Handled, batches, data, read_task, tell, timed_fill
 from streaq import Worker
 
-asked = order()
+task = read_task()
 everything = asyncio.Event()
-handled = Handled(asked["count"], everything.set)
-worker: Worker[None] = Worker(redis_url=asked["url"], concurrency=asked.get("setting") or 16)
+handled = Handled(task["count"], everything.set)
+worker: Worker[None] = Worker(redis_url=task["url"], concurrency=task.get("setting") or 16)
 
 
 @worker.task()
@@ -23,15 +23,15 @@ async def fill(count: int) -> None:
 
 
 async def process() -> None:
-    await fill(asked["count"])
+    await fill(task["count"])
     running = asyncio.create_task(worker.run_async())
     await everything.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
 
-if asked["measure"] == "bulk_add":
-    tell(timed_fill(asked["count"], lambda count: asyncio.run(fill(count))))
+if task["measure"] == "bulk_add":
+    tell(timed_fill(task["count"], lambda count: asyncio.run(fill(count))))
 else:
     asyncio.run(process())
     tell(handled.reading())

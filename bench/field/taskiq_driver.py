@@ -2,14 +2,14 @@
 
 import asyncio
 
-from driving import Handled, add_side_by_side, data, order, tell, timed_fill
+from driving import Handled, add_side_by_side, data, read_task, tell, timed_fill
 from taskiq.api import run_receiver_task
 from taskiq_redis import ListQueueBroker
 
-asked = order()
+task = read_task()
 everything = asyncio.Event()
-handled = Handled(asked["count"], everything.set)
-broker = ListQueueBroker(asked["url"])
+handled = Handled(task["count"], everything.set)
+broker = ListQueueBroker(task["url"])
 
 
 @broker.task
@@ -28,19 +28,19 @@ async def bulk_add() -> None:
         await loop.run_in_executor(
             None,
             lambda: timed_fill(
-                asked["count"], lambda count: asyncio.run_coroutine_threadsafe(fill(count), loop).result()
+                task["count"], lambda count: asyncio.run_coroutine_threadsafe(fill(count), loop).result()
             ),
         )
     )
 
 
 async def process() -> None:
-    await fill(asked["count"])
-    running = asyncio.create_task(run_receiver_task(broker, max_async_tasks=asked["setting"]))
+    await fill(task["count"])
+    running = asyncio.create_task(run_receiver_task(broker, max_async_tasks=task["setting"]))
     await everything.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     tell(handled.reading())
 
 
-asyncio.run(bulk_add() if asked["measure"] == "bulk_add" else process())
+asyncio.run(bulk_add() if task["measure"] == "bulk_add" else process())

@@ -1,5 +1,5 @@
-// Node BullMQ under measurement: `node bench/node/driver.js '{order}'` prints one reading.
-// The same orders, the same data and the same options as bench/drivers/corral_driver.py.
+// Node BullMQ under measurement: `node bench/node/driver.js '{task}'` prints one reading.
+// The same tasks, the same data and the same options as bench/drivers/corral_driver.py.
 "use strict";
 
 const path = require("path");
@@ -20,8 +20,8 @@ const now = () => Number(process.hrtime.bigint()) / 1e9;
 const rest = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function serverCpu(queue) {
-  const told = await (await queue.client).info("cpu");
-  const field = (name) => Number(new RegExp(`${name}:([0-9.]+)`).exec(told)[1]);
+  const info = await (await queue.client).info("cpu");
+  const field = (name) => Number(new RegExp(`${name}:([0-9.]+)`).exec(info)[1]);
   return field("used_cpu_user") + field("used_cpu_sys");
 }
 
@@ -104,13 +104,13 @@ const MEASURES = {
   latency: (queue, warm, connection, { count }) => latency(queue, connection, count),
 };
 
-async function main(order) {
-  const { hostname, port } = new URL(order.url);
+async function main(task) {
+  const { hostname, port } = new URL(task.url);
   const connection = { host: hostname, port: Number(port), maxRetriesPerRequest: null };
   const queue = new Queue(QUEUE, { connection });
   const warm = new Queue(WARM_UP, { connection });
   await Promise.all([queue.waitUntilReady(), warm.waitUntilReady()]);
-  const reading = await MEASURES[order.measure](queue, warm, connection, order);
+  const reading = await MEASURES[task.measure](queue, warm, connection, task);
   await Promise.all([queue.close(), warm.close()]);
   console.log(JSON.stringify(reading));
 }

@@ -1,4 +1,4 @@
-"""One protocol of Corral under measurement: `python -m bench.drivers.protocols_driver PROTOCOL '{order}'`."""
+"""One protocol of Corral under measurement: `python -m bench.drivers.protocols_driver PROTOCOL '{task}'`."""
 
 import asyncio
 import json
@@ -25,10 +25,10 @@ PIPED = 5000
 # -- claims by many workers ---------------------------------------------------------------------------------
 
 
-async def claims(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
+async def claims(app: Corral, task: dict[str, Any]) -> dict[str, Any]:
     """Fill a queue, then time so many workers until the server holds every job as completed."""
-    await _work_off(app, WARM_UP, WARM_UP_JOBS, order["setting"])
-    return await _work_off(app, QUEUE, order["count"], order["setting"])
+    await _work_off(app, WARM_UP, WARM_UP_JOBS, task["setting"])
+    return await _work_off(app, QUEUE, task["count"], task["setting"])
 
 
 async def _work_off(app: Corral, queue: str, count: int, workers: int) -> dict[str, Any]:
@@ -61,9 +61,9 @@ async def _work_off(app: Corral, queue: str, count: int, workers: int) -> dict[s
 # -- a long list of jobs for others -------------------------------------------------------------------------
 
 
-async def long_list(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
+async def long_list(app: Corral, task: dict[str, Any]) -> dict[str, Any]:
     """Claim each match among many jobs of others; the calls it took, and the server's time for them."""
-    store, count = app.store(), order["count"]
+    store, count = app.store(), task["count"]
     await _fill_for_others(app, count)
     broker = BridgemqBroker(Binding(store, "default", "bridge", app.clock, Profile(name="w1")))
     await broker.turn([], 0)
@@ -81,13 +81,13 @@ async def long_list(app: Corral, order: dict[str, Any]) -> dict[str, Any]:
     slowest = max(entry[2] for entry in await store.call("SLOWLOG", "GET", "-1") if entry[3][0] == b"EVALSHA")
     stats = (await store.call("INFO", "commandstats")).decode()
     line = next(line for line in stats.splitlines() if line.startswith("cmdstat_evalsha:"))
-    told = dict(part.split("=") for part in line.partition(":")[2].split(","))
+    stats = dict(part.split("=") for part in line.partition(":")[2].split(","))
     await broker.close()
     return {
         "count": count,
         "needed": needed,
-        "calls": int(told["calls"]),
-        "server_us": int(told["usec"]),
+        "calls": int(stats["calls"]),
+        "server_us": int(stats["usec"]),
         "server_cpu_s": cpu,
         "slowest_us": int(slowest),
     }
@@ -109,10 +109,10 @@ async def _fill_for_others(app: Corral, count: int) -> None:
 MEASURES = {"claims": claims, "long_list": long_list}
 
 
-async def main(protocol: str, order: dict[str, Any]) -> None:
+async def main(protocol: str, task: dict[str, Any]) -> None:
     logs.configure(level="error")
-    async with Corral(order["url"], protocol=protocol) as app:
-        print(json.dumps(await MEASURES[order["measure"]](app, order)))
+    async with Corral(task["url"], protocol=protocol) as app:
+        print(json.dumps(await MEASURES[task["measure"]](app, task)))
 
 
 if __name__ == "__main__":
