@@ -90,6 +90,20 @@ async def wait_for_cancel_async(job):
     raise JobCancelled
 
 
+def cancel_on_stop(job):
+    """End as cancelled when the worker stops, though nobody cancelled the job."""
+    Path(job.data).touch()
+    if job.wait_stopping(20) and job.stopping and not job.cancelled:
+        raise JobCancelled
+
+
+async def cancel_on_stop_async(job):
+    Path(job.data).touch()
+    await job.wait_stopping()
+    if job.stopping and not job.cancelled:
+        raise JobCancelled
+
+
 def wrapping(fn):
     @functools.wraps(fn)
     def wrapper(job):

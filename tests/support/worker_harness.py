@@ -1,4 +1,4 @@
-"""Workers on a real BullMQ queue, for tests."""
+"""Workers on a real queue, for tests."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -18,18 +18,18 @@ from tests.support.polling import until
 
 QUEUE = "work"
 ONCE = JobOptions(attempts=1)
-ENDED = (JobState.COMPLETED, JobState.DEAD)
+ENDED = (JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED)
 AT_ONCE = JobOptions(attempts=3, backoff=None)
 """Three attempts without a pause between them."""
 
 
 class WorkerHarness(QueueHarness):
-    """A bullmq queue: submit to it, read it, and run workers on it in this process."""
+    """A queue of any protocol: submit to it, read it, and run workers on it in this process."""
 
     worker_name = "w"
 
-    def __init__(self, url: str, worker_url: str | None = None) -> None:
-        super().__init__("bullmq", Store(url), queue=QUEUE)
+    def __init__(self, url: str, worker_url: str | None = None, protocol: str = "bullmq") -> None:
+        super().__init__(protocol, Store(url), queue=QUEUE if protocol == "bullmq" else None)
         self.worker_url = worker_url or url
         self.metrics = Metrics()
         self.worker_events: list[WorkerEvent] = []
@@ -56,7 +56,7 @@ class WorkerHarness(QueueHarness):
         return job
 
     async def ended(self, *job_ids: str, seconds: float = 10.0) -> list[Job]:
-        """Wait until each of the jobs has completed or died; return them."""
+        """Wait until each of the jobs has ended; return them."""
 
         async def have_ended() -> bool:
             return all([(await self.read(job_id)).state in ENDED for job_id in job_ids])
@@ -87,12 +87,12 @@ class WorkerHarness(QueueHarness):
         options.setdefault("delays", Reconnect(first_ms=20, most_ms=200).delay)
         options.setdefault("concurrency", 10)
         config = WorkerConfig(
-            queue=QUEUE,
+            queue=self.queue,
             handlers=self.handlers,
             open_connections=self.connections(profile),
             profile=profile,
             clock=self.clock,
-            metrics=self.metrics.queue("bullmq", QUEUE),
+            metrics=self.metrics.queue(self.protocol.spec.name, self.queue),
             listener=self.worker_events.append,
             **options,
         )
@@ -115,7 +115,8 @@ class WorkerHarness(QueueHarness):
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of a metric for this queue; 0 where it was never counted."""
-        value = self.metrics.registry.get_sample_value(name, {"protocol": "bullmq", "queue": QUEUE, **labels})
+        own = {"protocol": self.protocol.spec.name, "queue": self.queue}
+        value = self.metrics.registry.get_sample_value(name, {**own, **labels})
         return 0.0 if value is None else value
 
     async def close(self) -> None:

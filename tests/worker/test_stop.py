@@ -8,7 +8,9 @@ import pytest
 
 from corral.core.job import JobState
 from corral.core.ports import Profile
+from corral.errors import JobCancelled, Release
 from corral.worker import WorkerEventKind
+from tests.support import process_handlers
 from tests.support.polling import becomes_true, block, forever, outlast
 from tests.support.proxy import Proxy
 from tests.support.worker_harness import ONCE, WorkerHarness
@@ -227,3 +229,110 @@ async def test_threads_and_connections_are_gone_after_a_stop(harness, server):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("corral-heartbeat")]
     with server.connect() as client:
         assert not [line for line in client.client_list() if line["name"].startswith("bull:")]
+
+
+# -- a stop is not a cancel -------------------------------------------------------------------------------
+
+
+async def test_a_handler_that_ends_as_cancelled_because_of_a_stop_gives_its_job_back(each_harness):
+    begun = []
+
+    async def work(job):
+        begun.append(job)
+        try:
+            await job.wait_cancelled()
+        finally:
+            raise JobCancelled
+
+    each_harness.handlers.add(each_harness.job_name, work)
+    async with each_harness.worker() as worker:
+        [job_id] = await each_harness.submit(each_harness.job_name, {})
+        assert await becomes_true(lambda: begun)
+        await worker.stop(grace=0.05)
+    job = await each_harness.read(job_id)
+    assert (job.state, job.attempts_made) == (JobState.WAITING, 0)
+    assert each_harness.metric("corral_jobs_total", outcome="released") == 1
+
+
+@pytest.mark.parametrize("end", [JobCancelled, Release])
+async def test_an_async_handler_sees_the_stop_and_may_end_before_the_grace_is_over(each_harness, end):
+    seen = []
+
+    async def work(job):
+        seen.append((job.stopping, job.cancelled))
+        await job.wait_stopping()
+        seen.append((job.stopping, job.cancelled))
+        raise end
+
+    each_harness.handlers.add(each_harness.job_name, work)
+    async with each_harness.worker() as worker:
+        [job_id] = await each_harness.submit(each_harness.job_name, {})
+        assert await becomes_true(lambda: seen)
+        await asyncio.wait_for(worker.stop(grace=60), 5)
+    job = await each_harness.read(job_id)
+    assert (job.state, job.attempts_made) == (JobState.WAITING, 0)
+    assert seen == [(False, False), (True, False)]
+
+
+async def test_a_thread_sees_the_stop_and_may_end_before_the_grace_is_over(harness):
+    seen = []
+
+    @harness.handle("work")
+    def work(job):
+        seen.append(job.stopping)
+        seen.append((job.wait_stopping(10), job.stopping, job.cancelled))
+        raise JobCancelled
+
+    async with harness.worker() as worker:
+        [job_id] = await harness.submit("work", {})
+        assert await becomes_true(lambda: seen)
+        await asyncio.wait_for(worker.stop(grace=60), 5)
+    job = await harness.read(job_id)
+    assert (job.state, job.attempts_made) == (JobState.WAITING, 0)
+    assert seen == [False, (True, True, False)]
+
+
+@pytest.mark.parametrize("fn", [process_handlers.cancel_on_stop, process_handlers.cancel_on_stop_async])
+async def test_a_process_sees_the_stop_and_may_end_before_the_grace_is_over(harness, fn, tmp_path):
+    harness.handlers.add("work", fn, process=True)
+    async with harness.worker() as worker:
+        [job_id] = await harness.submit("work", str(tmp_path / "begun"))
+        assert await becomes_true((tmp_path / "begun").exists, 30)
+        await asyncio.wait_for(worker.stop(grace=60), 10)
+    job = await harness.read(job_id)
+    assert (job.state, job.attempts_made) == (JobState.WAITING, 0)
+
+
+@pytest.mark.parametrize("ends_by_itself", [True, False])
+async def test_a_job_that_somebody_cancelled_is_not_given_back_by_a_stop(harness, ends_by_itself):
+    contexts = []
+
+    @harness.handle("work")
+    async def work(job):
+        contexts.append(job)
+        await job.wait_stopping()
+        if ends_by_itself:
+            raise JobCancelled
+        await forever()
+
+    async with harness.worker(profile=Profile(name="w", lock_ms=400)) as worker:
+        [job_id] = await harness.submit("work", {})
+        assert await becomes_true(lambda: contexts)
+        await harness.operator.cancel([job_id])
+        assert await becomes_true(lambda: contexts[0].cancelled)
+        await worker.stop(grace=0.1)
+    assert (await harness.read(job_id)).reason == "cancelled"
+    assert harness.metric("corral_jobs_total", outcome="cancelled") == 1
+
+
+async def test_a_handler_that_ends_as_cancelled_because_its_time_is_over_has_timed_out(harness):
+    @harness.handle("work", timeout=0.05)
+    async def work(job):
+        try:
+            await forever()
+        finally:
+            raise JobCancelled
+
+    async with harness.worker():
+        [job] = await harness.ended(*await harness.submit("work", {}))
+    assert (job.state, job.reason) == (JobState.DEAD, "'work' took longer than 0.05 s")

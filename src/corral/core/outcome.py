@@ -85,7 +85,7 @@ def decide(job: Job, error: BaseException, trace: str, policy: RetryPolicy) -> O
 
     A rule of the user's own that raises ends the job, and the trace says so.
     """
-    error = _unwrap_group(error)
+    error = unwrap_group(error)
     reason = reason_of(error)
     try:
         return _decide(job, error, reason, trace, policy)
@@ -120,7 +120,7 @@ def reason_of(error: BaseException) -> str:
     return text.encode("utf-8", "backslashreplace").decode() or type(error).__name__
 
 
-def _unwrap_group(error: BaseException) -> BaseException:
+def unwrap_group(error: BaseException) -> BaseException:
     """Return the only error inside a group of one, such as a TaskGroup with a single failed child."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

@@ -169,7 +169,7 @@ class AsyncRunner:
         is_cancelled = isinstance(error, asyncio.CancelledError)
         if is_cancelled and attempt.is_leaving:
             self._settler.release(attempt, seconds)
-        elif is_cancelled and attempt.is_expired:
+        elif attempt.is_expired and (is_cancelled or self._settler.is_unrequested_cancel(attempt, error)):
             self._settler.expire(attempt, seconds)
         else:
             self._settler.fail(attempt, error, seconds)

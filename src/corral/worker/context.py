@@ -1,7 +1,8 @@
-"""The context passed to a handler: job data, progress, log, emit, cancellation."""
+"""The context passed to a handler: job data, progress, log, emit, cancellation, the worker's stop."""
 
 import asyncio
 from concurrent.futures import Future
+from contextlib import suppress
 from threading import Event
 from typing import Any, Protocol
 
@@ -11,16 +12,46 @@ from corral.core.payload import check_progress
 from corral.core.ports import Reporter
 
 
+class StopSignal:
+    """Whether the worker stops; one for all its jobs, readable in any thread."""
+
+    __slots__ = ("_event", "_flag")
+
+    def __init__(self) -> None:
+        self._flag = Event()
+        self._event = asyncio.Event()
+
+    @property
+    def is_set(self) -> bool:
+        return self._flag.is_set()
+
+    def set(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wake those that wait; `loop` is the one that async handlers run on."""
+        self._flag.set()
+        with suppress(RuntimeError):  # the loop has closed
+            loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+    def wait_blocking(self, timeout: float | None) -> bool:
+        return self._flag.wait(timeout)
+
+
 class BaseJobContext:
     """The job as it was claimed, and whether its attempt should end."""
 
-    __slots__ = ("cancelled", "claim", "job", "lost")
+    __slots__ = ("_stop", "cancel_requested", "cancelled", "claim", "job", "lost")
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: Claim, stop: StopSignal) -> None:
         self.claim = claim
         self.job: Job = claim.job
+        self._stop = stop
         self.cancelled = False
-        """Whether the job was cancelled, or its timeout is over."""
+        """Whether the attempt should end now: the job was cancelled, its timeout is over, or the worker stops
+        and its grace period is over."""
+        self.cancel_requested = False
+        """Whether somebody cancelled the job."""
         self.lost = False
         """Whether the lock was lost: the attempt may go on, but its outcome will be refused."""
 
@@ -54,6 +85,15 @@ class BaseJobContext:
         """Milliseconds since the epoch."""
         return self.job.created_at
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the worker stops: what does not end within its grace period is given back to the queue.
+
+        A handler may end sooner: `raise Release` gives the job back, and so does `raise JobCancelled` unless
+        somebody cancelled the job.
+        """
+        return self._stop.is_set
+
     def cancel(self) -> None:
         """Set `cancelled`; the handler decides how to end."""
         self.cancelled = True
@@ -67,11 +107,12 @@ class JobContext(BaseJobContext):
 
     __slots__ = ("_event", "_reporter")
 
-    def __init__(self, claim: Claim, reporter: Reporter) -> None:
+    def __init__(self, claim: Claim, stop: StopSignal, reporter: Reporter) -> None:
         # written out instead of super(): this runs once a job
         self.claim = claim
         self.job = claim.job
-        self.cancelled = False
+        self._stop = stop
+        self.cancelled = self.cancel_requested = False
         self.lost = False
         self._reporter = reporter
         self._event: asyncio.Event | None = None
@@ -92,12 +133,16 @@ class JobContext(BaseJobContext):
         await self._reporter.emit(self.claim, check_step(step), data)
 
     async def wait_cancelled(self) -> None:
-        """Return when the job should end."""
+        """Return when the attempt should end: `cancelled` is true then."""
         if self._event is None:
             self._event = asyncio.Event()
         if self.cancelled:
             self._event.set()
         await self._event.wait()
+
+    async def wait_stopping(self) -> None:
+        """Return when the worker stops; its grace period begins then."""
+        await self._stop.wait()
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -118,8 +163,8 @@ class BlockingJobContext(BaseJobContext):
 
     __slots__ = ("_event", "_reporter")
 
-    def __init__(self, claim: Claim, reporter: ClaimReporter) -> None:
-        super().__init__(claim)
+    def __init__(self, claim: Claim, stop: StopSignal, reporter: ClaimReporter) -> None:
+        super().__init__(claim, stop)
         self._reporter = reporter
         self._event = Event()
 
@@ -136,8 +181,12 @@ class BlockingJobContext(BaseJobContext):
         self._reporter.emit(check_step(step), data).result()
 
     def wait_cancelled(self, timeout: float | None = None) -> bool:
-        """Wait until the job should end, at most `timeout` seconds; return whether it should."""
+        """Wait until the attempt should end, at most `timeout` seconds; return whether it should."""
         return self._event.wait(timeout)
+
+    def wait_stopping(self, timeout: float | None = None) -> bool:
+        """Wait until the worker stops, at most `timeout` seconds; return whether it does."""
+        return self._stop.wait_blocking(timeout)
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -1,5 +1,6 @@
 """Executor: one attempt becomes one outcome, on the event loop, in a thread, or in a spawned process."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 from corral.core.job import Claim
@@ -7,7 +8,7 @@ from corral.core.ports import Reporter
 from corral.worker.async_runner import AsyncAttempt, AsyncRunner
 from corral.worker.attempt import Attempt, EndedAttempt, Moment, RefusedAttempt, RunningAttempt
 from corral.worker.config import WorkerConfig
-from corral.worker.context import BlockingJobContext, JobContext
+from corral.worker.context import BlockingJobContext, JobContext, StopSignal
 from corral.worker.handlers import HandlerKind
 from corral.worker.processes.pool import ProcessJobContext
 from corral.worker.settling import Settler
@@ -33,6 +34,7 @@ class Executor:
     ) -> None:
         self._handlers = config.handlers
         self._reporter = reporter
+        self._stop = StopSignal()
         self._settler = Settler(config, ended)
         self._async = AsyncRunner(self._settler, is_held, crashed)
         self._threads = ThreadRunner(self._settler, reporter, config.concurrency, freed)
@@ -44,7 +46,7 @@ class Executor:
 
     def prepare(self, claims: Iterable[Claim], locked_at: Moment) -> list[Attempt]:
         """Return an attempt for each claim, with its handler."""
-        find, reporter = self._handlers.find, self._reporter
+        find, stop, reporter = self._handlers.find, self._stop, self._reporter
         attempts: list[Attempt] = []
         for claim in claims:
             job = claim.job
@@ -54,12 +56,12 @@ class Executor:
             elif handler is None:
                 attempts.append(RefusedAttempt(claim, locked_at, self._no_handler(job.name)))
             elif handler.kind is HandlerKind.ASYNC:
-                attempts.append(AsyncAttempt(claim, locked_at, handler, JobContext(claim, reporter)))
+                attempts.append(AsyncAttempt(claim, locked_at, handler, JobContext(claim, stop, reporter)))
             elif handler.kind is HandlerKind.SYNC:
-                blocking = BlockingJobContext(claim, self._threads.reporter(claim))
+                blocking = BlockingJobContext(claim, stop, self._threads.reporter(claim))
                 attempts.append(ThreadAttempt(claim, locked_at, handler, blocking))
             else:
-                attempts.append(ProcessAttempt(claim, locked_at, handler, ProcessJobContext(claim)))
+                attempts.append(ProcessAttempt(claim, locked_at, handler, ProcessJobContext(claim, stop)))
         return attempts
 
     def _no_handler(self, name: str) -> str:
@@ -76,8 +78,10 @@ class Executor:
             elif isinstance(attempt, RefusedAttempt):
                 self._settler.refuse(attempt)
 
-    def release_ready(self) -> None:
-        """Release what has not started."""
+    def begin_stop(self) -> None:
+        """Tell the handlers that the worker stops, and release what has not started."""
+        self._stop.set(asyncio.get_running_loop())
+        self._threads.begin_stop()
         self._async.release_ready()
 
     def stop(self, attempts: Sequence[Attempt]) -> None:

@@ -129,8 +129,9 @@ class Heartbeat:
             self._log.error(f"lost the lock of job {job_id}; its outcome will be refused", job=job_id)
 
     def _cancel(self, attempt: RunningAttempt) -> None:
-        if not attempt.context.cancelled:
-            attempt.context.cancelled = True  # at once, for a handler that blocks the loop
+        if not attempt.context.cancel_requested:
+            # at once, for a handler that blocks the loop
+            attempt.context.cancel_requested = attempt.context.cancelled = True
             self._call_in_worker(attempt.context.cancel)
 
     def _call_in_worker(self, call: Callable[[], Any]) -> None:

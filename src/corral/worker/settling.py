@@ -10,9 +10,21 @@ from msgspec.structs import replace
 from corral.core import retry
 from corral.core.job import Job
 from corral.core.known_errors import FailureKind
-from corral.core.outcome import AlreadyMoved, Completed, Dead, Outcome, Released, Retry, Settlement, decide
+from corral.core.outcome import (
+    AlreadyMoved,
+    Cancelled,
+    Completed,
+    Dead,
+    Outcome,
+    Released,
+    Retry,
+    RetryPolicy,
+    Settlement,
+    decide,
+    unwrap_group,
+)
 from corral.core.payload import encode
-from corral.errors import JobTimeout
+from corral.errors import JobCancelled, JobTimeout
 from corral.telemetry.logs import logger
 from corral.worker.attempt import EndedAttempt, RefusedAttempt, RunningAttempt
 from corral.worker.config import WorkerConfig
@@ -87,7 +99,7 @@ class Settler:
 
     def fail(self, attempt: RunningAttempt, error: BaseException, seconds: float) -> None:
         """End the attempt with this error, by the retry policy."""
-        self.end(attempt, decide(attempt.claim.job, error, trace_of(error), self._policy), seconds)
+        self._fail(attempt, error, trace_of(error), self._policy, seconds)
 
     def fail_remotely(self, attempt: RunningAttempt, error: RemoteError, seconds: float) -> None:
         """End the attempt with an error of another process."""
@@ -96,7 +108,20 @@ class Settler:
             # the child had the whole error, classified by the same table
             kind = FailureKind(error.kind)
             policy = replace(policy, classify=lambda _: kind)
-        self.end(attempt, decide(attempt.claim.job, rebuild(error), error.trace, policy), seconds)
+        self._fail(attempt, rebuild(error), error.trace, policy, seconds)
+
+    def _fail(
+        self, attempt: RunningAttempt, error: BaseException, trace: str, policy: RetryPolicy, seconds: float
+    ) -> None:
+        if attempt.context.stopping and self.is_unrequested_cancel(attempt, error):
+            self.release(attempt, seconds)
+        else:
+            self.end(attempt, decide(attempt.claim.job, error, trace, policy), seconds)
+
+    @staticmethod
+    def is_unrequested_cancel(attempt: RunningAttempt, error: BaseException) -> bool:
+        """Return whether a handler ended as cancelled although nobody cancelled its job."""
+        return isinstance(unwrap_group(error), JobCancelled) and not attempt.context.cancel_requested
 
     def expire(self, attempt: RunningAttempt, seconds: float) -> None:
         """End an attempt that took longer than its handler's timeout."""
@@ -104,8 +129,8 @@ class Settler:
         self.fail(attempt, JobTimeout(f"{handler.name!r} took longer than {handler.timeout} s"), seconds)
 
     def release(self, attempt: RunningAttempt, seconds: float | None = None) -> None:
-        """Put the job back in the queue."""
-        self.end(attempt, Released(), seconds)
+        """Put the job back in the queue, unless somebody cancelled it."""
+        self.end(attempt, Cancelled() if attempt.context.cancel_requested else Released(), seconds)
 
     def _log_failure(self, job: Job, outcome: Retry | Dead) -> None:
         fields = {"data": job.data} if self._logs_payloads else {}

@@ -195,6 +195,10 @@ class ThreadRunner:
         else:
             self._settler.fail(attempt, result, seconds)
 
+    def begin_stop(self) -> None:
+        """Tell the processes that the worker stops."""
+        self._processes.begin_stop()
+
     def stop(self, attempt: ThreadAttempt | ProcessAttempt) -> None:
         """Kill a process; a thread cannot be ended, so its job is released while it runs."""
         if isinstance(attempt, ProcessAttempt):

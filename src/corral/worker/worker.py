@@ -99,7 +99,7 @@ class Worker:
         assert turning is not None
         try:
             self._log.info("stopping", running=len(self._turns.held), grace=grace)
-            self._turns.executor.release_ready()
+            self._turns.executor.begin_stop()
             await self._turns.stop_claiming()
             for task in self._tasks:
                 await task.stop()

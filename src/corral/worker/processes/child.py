@@ -22,7 +22,7 @@ import msgspec
 from corral.core.job import Claim, Job
 from corral.core.retry import classify
 from corral.errors import Unrecoverable
-from corral.worker.context import BaseJobContext, BlockingJobContext, JobContext
+from corral.worker.context import BaseJobContext, BlockingJobContext, JobContext, StopSignal
 from corral.worker.handlers import is_async
 from corral.worker.processes.errors import RemoteError, describe, rebuild
 from corral.worker.settling import completed, trace_of
@@ -46,9 +46,9 @@ def main(pipe: Connection, parent: int) -> None:
         # a signal to the whole group is for the parent to handle; a function, not SIG_IGN, because that
         # would be inherited by processes a handler starts
         signal.signal(number, lambda *_: None)
-    parent_pipe = ParentPipe(pipe)
-    threading.Thread(target=parent_pipe.listen, name="corral-pipe", daemon=True).start()
     with asyncio.Runner() as runner:
+        parent_pipe = ParentPipe(pipe, runner.get_loop())
+        threading.Thread(target=parent_pipe.listen, name="corral-pipe", daemon=True).start()
         while True:
             parent_pipe.execute(runner)
 
@@ -65,15 +65,16 @@ def _die_with(parent: int) -> None:
 class ParentPipe:
     """This process's end of the pipe, and the reporter of the job that runs."""
 
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, pipe: Connection, loop: asyncio.AbstractEventLoop) -> None:
         self._pipe = pipe
+        self._loop = loop
         self._lock = threading.Lock()
         self._orders: SimpleQueue[Order] = SimpleQueue()
         self._replies: dict[int, Future[Any]] = {}
         self._numbers = count()
         self._context: BaseJobContext | None = None
         self._running = self._cancelled = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = StopSignal()
 
     def listen(self) -> None:
         """Receive the parent's messages until it is gone; then end at once, even while a job runs."""
@@ -91,6 +92,8 @@ class ParentPipe:
                 self._cancelled = ticket
                 if ticket == self._running:
                     self._cancel()
+            case ["stop"]:
+                self._stop.set(self._loop)
             case ["reply", number, value]:
                 self._replies.pop(number).set_result(value)
             case ["error", number, error]:
@@ -102,7 +105,7 @@ class ParentPipe:
         if context is None:
             return
         context.cancelled = True
-        if isinstance(context, JobContext) and self._loop is not None:
+        if isinstance(context, JobContext):
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(context.cancel)
         else:
@@ -145,10 +148,9 @@ class ParentPipe:
     def _call(self, fn: Callable[[Any], Any], job: Job, runner: asyncio.Runner) -> Any:
         claim = Claim(job, None)
         if not is_async(fn):
-            self._begin(BlockingJobContext(claim, self))
+            self._begin(BlockingJobContext(claim, self._stop, self))
             return fn(self._context)
-        self._loop = runner.get_loop()
-        self._begin(JobContext(claim, PipeReporter(self)))
+        self._begin(JobContext(claim, self._stop, PipeReporter(self)))
         return runner.run(fn(self._context))
 
     def _begin(self, context: BaseJobContext) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from corral.core.job import Claim, Job
 from corral.core.outcome import Completed, Dead, Outcome
 from corral.errors import JobTimeout, ProcessDied
-from corral.worker.context import BaseJobContext, ClaimReporter
+from corral.worker.context import BaseJobContext, ClaimReporter, StopSignal
 from corral.worker.handlers import Handler
 from corral.worker.processes import child
 from corral.worker.processes.errors import RemoteError, describe
@@ -90,10 +90,17 @@ class HandlerProcess:
 
     def cancel(self, ticket: int) -> None:
         """Tell the handler of that job that it should end."""
+        self._tell("cancel", ticket)
+
+    def begin_stop(self) -> None:
+        """Tell the handlers that the worker stops."""
+        self._tell("stop")
+
+    def _tell(self, *message: Any) -> None:
         try:
-            self._send("cancel", ticket)
+            self._send(*message)
         except OSError:
-            return
+            return  # the child is gone, which the thread that runs it sees too
 
     def _send(self, *message: Any) -> None:
         packed = msgspec.msgpack.encode(message)
@@ -136,8 +143,8 @@ class ProcessJobContext(BaseJobContext):
 
     __slots__ = ("_is_killed", "_process", "_ticket")
 
-    def __init__(self, claim: Claim) -> None:
-        super().__init__(claim)
+    def __init__(self, claim: Claim, stop: StopSignal) -> None:
+        super().__init__(claim, stop)
         self._process: HandlerProcess | None = None
         self._ticket = 0
         self._is_killed = False
@@ -179,7 +186,7 @@ class ProcessPool:
         self._idle: list[HandlerProcess] = []
         self._busy: set[HandlerProcess] = set()
         self._lock = Lock()
-        self._is_closed = False
+        self._is_stopping = self._is_closed = False
         _open_pools.add(self)
 
     def take(self) -> HandlerProcess:
@@ -197,6 +204,8 @@ class ProcessPool:
         with self._lock:
             if not self._is_closed:
                 self._busy.add(process)
+                if self._is_stopping:
+                    process.begin_stop()
                 return process
         process.kill()
         raise ProcessDied("the worker is stopping and starts no more processes")
@@ -210,6 +219,13 @@ class ProcessPool:
                 return
         process.kill()
         process.join()
+
+    def begin_stop(self) -> None:
+        """Tell every process that the worker stops."""
+        with self._lock:
+            self._is_stopping = True
+            for process in (*self._idle, *self._busy):
+                process.begin_stop()
 
     def close(self) -> None:
         """End every process."""
