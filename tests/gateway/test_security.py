@@ -2,8 +2,6 @@
 
 import json
 import logging
-import socket
-import time
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -228,72 +226,6 @@ def test_without_ownership_nothing_is_added_to_a_job(gateway_with_keys: Gateway,
 def test_ownership_without_keys_is_refused() -> None:
     with pytest.raises(InvalidOptions, match="ownership needs keys"):
         create_app(GatewaySettings(ownership=True))
-
-
-# -- limits -------------------------------------------------------------------------------------------------
-
-
-def send_raw(gateway: Gateway, request: bytes, seconds: float = 5.0) -> bytes:
-    """Send these bytes; return what is received until the gateway closes the connection."""
-    with socket.create_connection(("127.0.0.1", gateway.port), timeout=seconds) as connection:
-        connection.sendall(request)
-        received = b""
-        while chunk := connection.recv(65_536):
-            received += chunk
-            if b"\r\n\r\n" in received and b"connection: close" not in received.lower():
-                break
-        return received
-
-
-def test_a_body_that_is_too_large_is_refused_before_it_has_arrived(
-    open_gateway: OpenGateway, client: redis.Redis
-) -> None:
-    gateway = open_gateway(max_body_bytes=2000)
-    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    response = send_raw(gateway, head + b"Content-Length: 5000000\r\n\r\n{")
-    assert response.startswith(b"HTTP/1.1 413 ")
-    assert b"urn:corral:problem:body-too-large" in response
-    chunked = head + b"Transfer-Encoding: chunked\r\n\r\n" + b"400\r\n" + b"x" * 1024 + b"\r\n"
-    response = send_raw(gateway, chunked + b"400\r\n" + b"x" * 1024 + b"\r\n")
-    assert b"urn:corral:problem:body-too-large" in response
-    assert client.dbsize() == 0
-
-
-def test_a_body_that_does_not_arrive_times_out(open_gateway: OpenGateway) -> None:
-    gateway = open_gateway(body_timeout_s=0.2)
-    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    response = send_raw(gateway, head + b"Connection: close\r\nContent-Length: 50\r\n\r\n{")
-    assert response.startswith(b"HTTP/1.1 408 ")
-
-
-def test_headers_that_are_too_many_or_too_large_are_refused(open_gateway: OpenGateway) -> None:
-    gateway = open_gateway(max_headers=30, max_header_bytes=4000)
-    many = {f"X-{n}": "1" for n in range(30)}
-    for headers in (many, {"X-Big": "x" * 4000}):
-        response = gateway.client.get("/livez", headers=headers)
-        assert problem_of(response) == (431, "headers-too-large")
-    assert gateway.client.get("/livez?" + "q" * 4000).status_code == 431
-
-
-def test_a_head_without_end_is_refused(gateway: Gateway) -> None:
-    response = send_raw(gateway, b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 66_000)
-    assert response.startswith(b"HTTP/1.1 431 ")
-
-
-def test_a_head_that_does_not_arrive_times_out(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.gateway.connection.HEAD_TIMEOUT_S", 0.2)
-    began = time.monotonic()
-    response = send_raw(gateway, b"GET /livez HTTP/1.1\r\nHost:")
-    assert response.startswith(b"HTTP/1.1 408 ")
-    assert time.monotonic() - began < 4
-
-
-def test_invalid_http_is_a_problem(gateway: Gateway) -> None:
-    response = send_raw(gateway, b"MEOW / HTTP/1.1\r\n\r\n")
-    head, _, body = response.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 ")
-    assert b"content-type: application/problem+json" in head
-    assert json.loads(body)["type"] == "urn:corral:problem:malformed-request"
 
 
 @pytest.mark.parametrize(("depth", "status"), [(60, 202), (65, 422), (190, 422), (100_000, 400)])

@@ -1,8 +1,10 @@
-"""One client's HTTP connection: uvicorn's protocol with time limits, problem responses and abort."""
+"""One client's HTTP connection: uvicorn's protocol with limits of size and time, and problem responses."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from httptools import HttpParserError, HttpParserUpgrade
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from corral.gateway.problems import Problem
@@ -19,8 +21,14 @@ HEAD_TIMEOUT_S = 10.0
 """How long the head of a request may take to arrive."""
 LINGER_S = 5.0
 """How long a client whose stream was aborted has to read what it was sent."""
+DRAIN_S = 2.0
+"""How long a client that was answered before its request was complete has to read the response."""
 MAX_HEAD_BYTES = 65_536
 """Size of a request's head while it arrives; the middleware's limits are narrower."""
+FRAMING = 2
+"""How many times its largest size a body may take on the wire, with the sizes of chunks and trailers."""
+PARSED_BYTES = 16_384
+"""How much is parsed at once; each part counts for the request that its end belongs to."""
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -30,7 +38,11 @@ class HttpConnection(HttpToolsProtocol):
     """The part of a request that is arriving."""
     _timer: asyncio.TimerHandle | None = None
     """Ends the connection when that part is late."""
-    _head_bytes = 0
+    _request_bytes = 0
+    """How much of that request has arrived."""
+    _is_draining = False
+    """Whether what arrives is dropped, until the client closes the connection."""
+    _closes_after_response = False
 
     @property
     def _state(self) -> "GatewayState | None":
@@ -46,13 +58,19 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._request_bytes = 0
         self._await_head()
         self.scope["extensions"] = {EXTENSION: {"connection": self}}
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # behind a body it is a trailer, which must not act as a header
+        if self._awaited == "head":
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        super().on_headers_complete()
         self._stop_timer()
         self._awaited = "body"
-        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._stop_timer()
@@ -60,18 +78,37 @@ class HttpConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._awaited == "body" and self._state is not None:
+        self._unset_keepalive_if_required()
+        for start in range(0, len(data), PARSED_BYTES):
+            if self._is_draining or self.transport.is_closing():
+                return
+            part = data[start : start + PARSED_BYTES]
+            try:
+                self.parser.feed_data(part)
+            except HttpParserUpgrade:
+                # what follows is in a protocol that is not spoken here
+                self.cycle.keep_alive = False
+                self._is_draining = True
+            except HttpParserError:
+                self._refuse(Problem("malformed-request", "the request is not valid HTTP"))
+            else:
+                self._request_bytes += len(part)
+                self._check_size()
+        if self._awaited == "body" and self._state is not None and not self._is_draining:
             # a body that arrives with its head, as small ones do, needs no timer
             self._start_timer(self._state.settings.body_timeout_s)
-        elif self._awaited == "head":
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                detail = f"the head of the request has more than {MAX_HEAD_BYTES} bytes"
-                self._refuse(Problem("headers-too-large", detail))
+
+    def _check_size(self) -> None:
+        if self._awaited == "head" and self._request_bytes > MAX_HEAD_BYTES:
+            detail = f"the head of the request has more than {MAX_HEAD_BYTES} bytes"
+            self._refuse(Problem("headers-too-large", detail))
+        elif self._awaited == "body" and self._state is not None:
+            limit = MAX_HEAD_BYTES + FRAMING * self._state.settings.max_body_bytes
+            if self._request_bytes > limit:
+                detail = f"the request has more than {limit} bytes with its chunk sizes and trailers"
+                self._refuse(Problem("body-too-large", detail))
 
     def _await_head(self) -> None:
-        self._head_bytes = 0
         if self._awaited != "head":
             self._awaited = "head"
             self._start_timer(HEAD_TIMEOUT_S)
@@ -86,12 +123,9 @@ class HttpConnection(HttpToolsProtocol):
             self._timer = None
 
     def _on_timeout(self, seconds: float) -> None:
-        problem = Problem("request-timeout", f"the request's {self._awaited} did not arrive in {seconds:g} s")
-        if self._awaited == "head":
-            self._refuse(problem)
-        elif not self.cycle.response_started:
-            # the app waits for the body; closing the connection ends that
-            self._write(problem)
+        self._refuse(
+            Problem("request-timeout", f"the request's {self._awaited} did not arrive in {seconds:g} s")
+        )
 
     def shutdown(self) -> None:
         """Stop the tails, so that they end before the connections close."""
@@ -99,19 +133,22 @@ class HttpConnection(HttpToolsProtocol):
             self._state.stop()
         super().shutdown()
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be parsed as HTTP."""
-        self._refuse(Problem("malformed-request", msg))
-
     def _refuse(self, problem: Problem) -> None:
         self._stop_timer()
         if self.transport.is_closing():
             return
-        if self.cycle is not None and not self.cycle.response_complete:
-            # an earlier response is still being sent: a second one inside it would corrupt both
+        if self._is_answering():
+            # a second response inside the one that is being sent would corrupt both
             self.transport.abort()
             return
         self._write(problem)
+
+    def _is_answering(self) -> bool:
+        """Return whether a response is being sent, or an earlier request is waiting for one."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return False
+        return cycle.response_started or bool(self.pipeline) or self._awaited != "body"
 
     def _write(self, problem: Problem) -> None:
         response = problem.response()
@@ -119,7 +156,39 @@ class HttpConnection(HttpToolsProtocol):
         for name, value in with_security(response.raw_headers):
             head += [name, b": ", value, b"\r\n"]
         self.transport.write(b"".join([*head, b"\r\n", bytes(response.body)]))
-        self.transport.close()
+        if self.cycle is not None:
+            # the app must neither wait for the rest of the request nor respond
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._drain()
+
+    # -- responses to requests that are not complete ----------------------------------------------------
+
+    def is_receiving(self, scope: Scope) -> bool:
+        """Return whether a part of this request is still to arrive."""
+        return self._awaited == "body" and self.cycle.scope is scope
+
+    def close_after_response(self) -> None:
+        """Close the connection after the response that has just been started with `connection: close`."""
+        # uvicorn would close at once, which resets the connection while the client still sends
+        self.cycle.keep_alive = True
+        self._closes_after_response = True
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._closes_after_response and self.cycle.response_complete:
+            self._drain()
+
+    def _drain(self) -> None:
+        """Send nothing more, drop what arrives, and close when the client does or after `DRAIN_S`."""
+        if self.transport.is_closing():
+            return
+        self._is_draining = True
+        self._unset_keepalive_if_required()
+        self._stop_timer()
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._timer = self.loop.call_later(DRAIN_S, self.transport.abort)
 
     def abort_stream(self, last_frame: bytes) -> None:
         """End a streamed response whose client does not read, past the flow control that holds it back."""

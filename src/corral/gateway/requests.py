@@ -54,9 +54,7 @@ async def _read_body(request: Request, max_bytes: int) -> bytes:
             size += len(parts[-1])
             has_more = message.get("more_body", False)
     if size > max_bytes:
-        # the rest of the body stays unread, so the connection cannot be used again
-        detail = f"the body has {size} bytes or more; send at most {max_bytes}"
-        raise Problem("body-too-large", detail, {"Connection": "close"})
+        raise Problem("body-too-large", f"the body has {size} bytes or more; send at most {max_bytes}")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

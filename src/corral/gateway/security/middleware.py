@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from corral.gateway.connection import STATE
+from corral.gateway.connection import STATE, connection_of
 from corral.gateway.dashboard import FILES
 from corral.gateway.problems import Problem
 from corral.gateway.responses import Headers, with_security
@@ -36,13 +36,20 @@ class GatewayMiddleware:
             return
 
         began = perf_counter()
+        connection = connection_of(scope)
         keep_inner_slashes(scope)
 
         async def send_with_headers(message: Message) -> None:
+            is_early = False
             if message["type"] == "http.response.start":
                 message["headers"] = with_security(message.get("headers", ()))
                 _count(scope, message["status"], perf_counter() - began)
+                is_early = connection is not None and connection.is_receiving(scope)
+                if is_early:
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
+            if is_early and connection is not None:
+                connection.close_after_response()
 
         try:
             scope[SCOPE_CLIENT] = self._authenticate(scope)
