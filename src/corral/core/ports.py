@@ -81,6 +81,10 @@ class Recovery(Struct, Generic[R], frozen=True):
     claims: Sequence[Claim[R]] = ()
     requeued: Sequence[str] = ()
     ended: Sequence[str] = ()
+    is_skipped: bool = False
+    """Whether nothing was searched, because another worker had searched within the interval."""
+    next_ms: int | None = None
+    """From now until the next search, where the protocol says so; None: the worker's own interval."""
 
 
 class Limit(Struct, frozen=True):
@@ -98,6 +102,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     max_stalls: int = 1
     """How often a job may be found abandoned before it ends."""
     recover_ms: int = 30_000
+    """The most time between two searches for abandoned jobs."""
     promote_ms: int | None = None
     """Between two searches for due jobs, where no turn searches; None: the protocol's own interval."""
     limit: Limit | None = None
@@ -106,6 +111,11 @@ class Profile(Struct, frozen=True, kw_only=True):
     metrics_points: int | None = None
     extra: dict[str, Any] = {}
     """Settings only one protocol knows (capabilities, region …)."""
+
+    @property
+    def sweep_ms(self) -> int:
+        """From one search for abandoned jobs to the next: a little less than `recover_ms`, for its delays."""
+        return self.recover_ms - self.recover_ms // 50
 
     def whole_numbers(self, limits: Mapping[str, int]) -> dict[str, int]:
         """Return the named settings of `extra`, each a whole number from 1 to its limit."""

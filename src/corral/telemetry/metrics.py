@@ -25,6 +25,7 @@ RENEWAL_FAILURES = "corral_lock_renewal_failures"
 LOST_LOCKS = "corral_locks_lost"
 STALLED = "corral_jobs_stalled"
 SKIPPED = "corral_recoveries_skipped"
+LEFT_OUT = "corral_recoveries_left_out"
 RECONNECTS = "corral_redis_reconnects"
 RUNNING = "corral_jobs_running"
 REDIS_UP = "corral_redis_up"
@@ -39,6 +40,7 @@ COUNTERS = {
     LOST_LOCKS: "Locks that a renewal found lost while the job ran.",
     STALLED: "Abandoned jobs that recovery found.",
     SKIPPED: "Recoveries skipped because the previous one had not ended.",
+    LEFT_OUT: "Recoveries left out because another worker had run one within the interval.",
     RECONNECTS: "Tries to reach Redis again.",
 }
 GAUGES = {

@@ -8,7 +8,7 @@ from corral.core.job import Claim
 from corral.core.ports import Broker
 from corral.errors import RedisError
 from corral.telemetry.logs import logger
-from corral.telemetry.metrics import SKIPPED, STALLED
+from corral.telemetry.metrics import LEFT_OUT, SKIPPED, STALLED
 from corral.worker.config import WorkerConfig
 
 LAST_RUN_S = 1.0
@@ -16,7 +16,10 @@ PROMOTE_EVERY_S = 5.0
 
 
 class PeriodicTask:
-    """Calls `_run` at once and then every so many seconds, never twice at a time."""
+    """Calls `_run` at once and then every so many seconds, never twice at a time.
+
+    A run may return after how many seconds, from its end, the next should begin.
+    """
 
     def __init__(self, name: str, config: WorkerConfig, broker: Broker, every: float) -> None:
         self._name = name
@@ -24,7 +27,7 @@ class PeriodicTask:
         self._every = every
         self._metrics = config.metrics
         self._log = logger(name, queue=config.queue)
-        self._running: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[float | None] | None = None
         self._ticking = asyncio.create_task(self._tick())
 
     async def stop(self) -> None:
@@ -37,25 +40,30 @@ class PeriodicTask:
             self._running.cancel()
 
     async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
+            start = loop.time()
             if self._running is None or self._running.done():
                 self._running = asyncio.create_task(self._run_logged())
             else:
                 self._skip()
-            await asyncio.sleep(self._every)
+            await asyncio.wait([self._running], timeout=self._every)
+            pause = self._running.result() if self._running.done() else None
+            await asyncio.sleep(self._every - (loop.time() - start) if pause is None else pause)
 
-    async def _run_logged(self) -> None:
+    async def _run_logged(self) -> float | None:
         try:
-            await self._run()
+            return await self._run()
         except RedisError as error:
             self._log.warning(f"{self._name} could not run: {error}")
         except Exception:
             self._log.exception(f"{self._name} failed")
+        return None
 
     def _skip(self) -> None:
         self._log.warning(f"{self._name} skipped: the previous run has not ended")
 
-    async def _run(self) -> None:
+    async def _run(self) -> float | None:
         raise NotImplementedError
 
 
@@ -65,17 +73,21 @@ class RecoveryTask(PeriodicTask):
     def __init__(
         self, config: WorkerConfig, broker: Broker, adopt: Callable[[Sequence[Claim]], None]
     ) -> None:
-        super().__init__("recovery", config, broker, config.profile.recover_ms / 1000)
+        super().__init__("recovery", config, broker, config.profile.sweep_ms / 1000)
         self._adopt = adopt
 
-    async def _run(self) -> None:
+    async def _run(self) -> float | None:
         recovery = await self._broker.recover()
+        if recovery.is_skipped:
+            self._log.debug("recovery left out: another worker has run it within the interval")
+            self._metrics.add(LEFT_OUT)
         if recovery.claims:
             self._adopt(recovery.claims)
         requeued, ended = len(recovery.requeued), len(recovery.ended)
         if count := requeued + ended + len(recovery.claims):
             self._metrics.add(STALLED, count)
             self._log.warning(f"found {count} abandoned jobs", requeued=requeued, ended=ended)
+        return None if recovery.next_ms is None else recovery.next_ms / 1000
 
     def _skip(self) -> None:
         super()._skip()

@@ -99,19 +99,22 @@ async def test_a_lock_does_not_outlive_the_heartbeat_of_a_known_worker(harness: 
 
 
 async def test_a_killed_worker_is_noticed_within_its_heartbeat_and_a_sweep(harness: BridgemqHarness):
-    """The real thing with short times: the heartbeat expires, the leader's next round puts the job back."""
+    """The real thing with short times: the heartbeat expires, the leader's next search puts the job back."""
     broker = harness.broker("w1", heartbeat_ms=300, lock_ms=60_000)
     await broker.submit([harness.job(id="j1")])
     await harness.claim(broker)
-    other = harness.broker("w2", heartbeat_ms=300)
+    leader, other = harness.broker("w2", heartbeat_ms=300), harness.broker("w3", heartbeat_ms=300)
+    await leader.promote()
     begun = time.monotonic()
 
     async def is_back() -> bool:
-        await other.promote()
-        return bool(harness.ids("waiting"))
+        return bool((await leader.recover()).requeued)
 
     assert await until(is_back, seconds=3)
     assert time.monotonic() - begun > 0.2
+    assert harness.ids("waiting") == ["j1"]
+    assert (await leader.recover()).next_ms == 50, "a sixth of the heartbeat's lifetime"
+    assert (await other.recover()).next_ms is None, "as often as its profile says"
 
 
 async def test_many_jobs_of_many_dead_workers_come_back_in_pages(harness: BridgemqHarness):

@@ -63,7 +63,6 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
         self._cursor: bytes = b""
         """How far the waiting jobs were looked at; opaque here (lua/parts/scan.lua)."""
         self._beat_at: int | None = None
-        self._swept_at: int | None = None
         self._leader = ScheduleLeader(binding)
         self._polls = 0
         """Polls in a row without a claim."""
@@ -212,15 +211,11 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
         return lost, [index for index, code in enumerate(codes) if code == CANCELLING]
 
     async def promote(self) -> int:
-        """Make due jobs claimable; the leader also fires due schedules, and looks for dead workers."""
+        """Make due jobs claimable; the leader also fires due schedules, and corrects counters."""
         moved: int = await self._store.run(SCRIPTS["promote"], self._keys.fixed, self._head(self._server))
         fired = await self._leader.fire_due()
         if fired is None:
             return moved
-        now = self._binding.clock()
-        if self._is_due(self._swept_at, self._settings.sweep_every_ms, now):
-            self._swept_at = now
-            await self._sweep()
         await self._leader.audit_if_due()
         return moved + fired
 
@@ -236,7 +231,9 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
             requeued += [job_id.decode() for job_id in back]
             ended += [job_id.decode() for job_id in over]
             if page == b"0":
-                return Recovery((), requeued, ended)
+                # the leader looks for dead workers more often than the others
+                next_ms = settings.sweep_every_ms if self._leader.is_leader else None
+                return Recovery((), requeued, ended, next_ms=next_ms)
 
     async def _adopt(self, owner: BridgemqReceipt) -> Sequence[Claim[BridgemqReceipt]]:
         """Return what a trip claimed or, by the receipt of one claim, that claim."""

@@ -25,6 +25,8 @@ SHORTEST_BLOCK_S = 0.001
 LATE_TRIP_MS = 600_000
 """How long a trip whose answer was lost may still arrive at the server."""
 PARENT_MISSING = -5
+AFTER_KEY_MS = 5
+"""How long after the end of the key that limits sweeps the next one begins."""
 
 
 class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
@@ -204,8 +206,15 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
 
     async def _sweep(self) -> Recovery[str]:
         profile = self._binding.profile
-        requeued = await self._run("recover", self._binding.clock(), profile.max_stalls, profile.recover_ms)
-        return Recovery(requeued=[job_id.decode() for job_id in requeued])
+        requeued, left_ms, is_skipped = await self._run(
+            "recover", self._binding.clock(), profile.max_stalls, profile.sweep_ms
+        )
+        return Recovery(
+            requeued=[job_id.decode() for job_id in requeued],
+            is_skipped=bool(is_skipped),
+            # later than the key's end, or a lone worker would meet its own; a foreign key may have none
+            next_ms=left_ms + AFTER_KEY_MS if left_ms >= 0 else None,
+        )
 
     async def _adopt(self, owner: str) -> Sequence[Claim[str]]:
         rows = await self._run("adopt", owner, LATE_TRIP_MS)

@@ -28,8 +28,9 @@ class ScheduleLeader(BridgemqPort):
         super().__init__(binding)
         self.id = f"{self._settings.identity.server}:{uuid4().hex}"
         """Our value in the leader's lock."""
+        self.is_leader = False
+        """Whether it led when it was last asked to fire."""
         self._audited_at: int | None = None
-        self._is_leader = False
 
     async def fire_due(self) -> int | None:
         """Fire due schedules; return how many jobs were added, None where another leads."""
@@ -50,7 +51,7 @@ class ScheduleLeader(BridgemqPort):
     async def take(self) -> tuple[int, list[Any]] | None:
         """Return (number of our leadership, due schedules leased to us); None where another leads."""
         fence, rows = await self._run_leader("acquire_leader", LEASE_MS, MOST_SCHEDULES)
-        self._is_leader = bool(fence)
+        self.is_leader = bool(fence)
         return (fence, rows) if fence else None
 
     async def fire(self, fence: int, rows: Sequence[Any]) -> int | None:
@@ -78,8 +79,8 @@ class ScheduleLeader(BridgemqPort):
 
     async def release(self) -> None:
         """Give the leadership up, so that another need not wait for it."""
-        if not self._is_leader:
+        if not self.is_leader:
             return
-        self._is_leader = False
+        self.is_leader = False
         with suppress(RedisError):  # then the lock expires
             await self._store.run(SCRIPTS["release_leader"], [self._keys.leader_lock], (self.id,))

@@ -1,12 +1,13 @@
 -- recover: requeue jobs that had no lock in two sweeps, then note the suspects for the next one.
 -- KEYS     keys.fixed
 -- ARGV[1]  now ms   ARGV[2] most stalls a job may have   ARGV[3] ms until the next sweep may run
--- Returns  [id, …] requeued; one that stalled too often will fail when it is claimed
+-- Returns  [id, …] requeued (one that stalled too often will fail when it is claimed), ms until the next sweep
+--          may run or -1, 1 where this one was left out because another worker had just swept, else 0
 -- use queue
 -- use active_list
 local TOO_OFTEN = "job stalled more than allowable limit"
 
-if call("EXISTS", STALLED_CHECK) == 1 then return {} end
+if call("EXISTS", STALLED_CHECK) == 1 then return {{}, call("PTTL", STALLED_CHECK), 1} end
 call("SET", STALLED_CHECK, ARGV[1], "PX", ARGV[3])
 local state = queue_state()
 call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
@@ -52,4 +53,4 @@ end
 
 local active = call("LRANGE", ACTIVE, 0, -1)
 in_chunks(active, 5000, function(from, to) call("SADD", STALLED, unpack(active, from, to)) end)
-return requeued
+return {requeued, call("PTTL", STALLED_CHECK), 0}

@@ -1,0 +1,51 @@
+"""How long the jobs of a killed worker wait for another worker."""
+
+import asyncio
+import time
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.support.fault_harness import FaultHarness
+from tests.support.polling import becomes_true
+from tests.support.worker_processes import WorkerProcess, seeded, worker_pool
+
+LOCK_MS = 1000
+RECOVER_MS = 500
+
+
+async def recovery_times(harness: FaultHarness, kills: int, window_s: float, **profile: Any) -> list[float]:
+    """Kill so many workers, each with one job, within the window; return how long each job then waited."""
+    url, protocol, random = harness.server.url, harness.protocol, seeded()
+    with worker_pool(url, protocol, kills, concurrency=1, **profile) as victims:
+        await harness.add(kills, how="nap", seconds=600, is_announced=True)
+        assert await becomes_true(lambda: all(victim.jobs_reported("began") for victim in victims.processes))
+        with worker_pool(url, protocol, 1, concurrency=kills, **profile) as survivors:
+            [survivor] = survivors.processes
+            waits = [kill(victim, survivor, random, window_s) for victim in list(victims.processes)]
+            times = await asyncio.gather(*waits)
+    print(f"{protocol}: {kills} kills, recovered after {min(times):.2f} to {max(times):.2f} s")
+    return times
+
+
+async def kill(victim: WorkerProcess, survivor: WorkerProcess, random: Random, window_s: float) -> float:
+    """Kill a worker at a random time within the window; return when its job began again, in seconds."""
+    await asyncio.sleep(random.uniform(0, window_s))
+    [job_id] = victim.jobs_reported("began")
+    await asyncio.to_thread(victim.kill)
+    start = time.monotonic()
+    assert await becomes_true(lambda: job_id in survivor.jobs_reported("began"), 130), f"{job_id} is lost"
+    return time.monotonic() - start
+
+
+async def test_a_killed_workers_job_begins_again_within_lock_interval_and_a_second(harness):
+    times = await recovery_times(harness, 4, RECOVER_MS / 1000, lock_ms=LOCK_MS, recover_ms=RECOVER_MS)
+    assert max(times) <= (LOCK_MS + RECOVER_MS) / 1000 + 1
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+async def test_at_the_defaults_a_killed_workers_job_begins_again_within_a_minute(harness):
+    times = await recovery_times(harness, 16, 30)
+    assert max(times) <= 60
