@@ -5,11 +5,12 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+import redis
 
 from corral import Corral, Job, JobState, Transient, Unrecoverable
 from corral.errors import InvalidName, InvalidOptions
 from tests.support.apps import ended, working
-from tests.support.polling import becomes_true
+from tests.support.polling import becomes_true, outlast
 from tests.support.servers import Server
 
 
@@ -171,3 +172,34 @@ async def test_an_id_that_means_something_else_is_refused(app: Corral, server: S
         await app.queue().add("work", {}, id=job_id)
     with server.connect() as client:
         assert client.dbsize() == 0
+
+
+@pytest.mark.parametrize("has_others_jobs", [False, True])
+async def test_an_idle_worker_does_not_spin_while_a_schedule_is_due_that_another_must_fire(
+    app: Corral, server: Server, has_others_jobs: bool
+):
+    @app.job("tick")
+    async def tick(job):
+        pass
+
+    schedule = app.schedule("tick", cron="* * * * * *")
+    await app.start_schedules()
+    with server.connect() as client:
+        client.set("bridge:scheduler:lock", "a-scheduler-of-another-kind", ex=30)
+        client.zadd("bridge:jobs:cron", {schedule.id: 1})
+        if has_others_jobs:
+            await app.queue("elsewhere").add("other")
+        async with working(app, name="w1"):
+            assert await becomes_true(lambda: client.get("bridge:workers:heartbeat:w1") is not None)
+            before = scripts_run(client)
+            await outlast(1.0)
+            assert scripts_run(client) - before <= 20
+            delayed = await tick.add(delay=300)
+            start = time.monotonic()
+            await ended(tick.queue, delayed.id)
+            assert time.monotonic() - start < 2, "delayed jobs are not held up"
+
+
+def scripts_run(client: redis.Redis) -> int:
+    stats = client.info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("eval", "evalsha"))

@@ -36,6 +36,9 @@ FIRST_POLL_S = 0.01
 LONGEST_POLL_S = 1.0
 LONGEST_LIMITED_POLL_S = 0.25
 """A slot that others free is seen within this time."""
+FIRST_REFUSAL_MS = 50
+LONGEST_REFUSAL_MS = 1000
+"""Between two tries to fire a due schedule while another worker leads."""
 
 BridgemqReceipt = ClaimReceipt | TripReceipt
 Rows = Sequence[BridgemqJobRow]
@@ -66,6 +69,9 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
         self._leader = ScheduleLeader(binding)
         self._polls = 0
         """Polls in a row without a claim."""
+        self._refusals = 0
+        """Tries in a row to fire a due schedule that another worker must fire."""
+        self._refused_until = 0
 
     # -- submitting -------------------------------------------------------------------------------------
 
@@ -151,8 +157,11 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
         while True:
             now = self._binding.clock()
             if due is not None and due <= now:
-                await self._fire_if_due()
-                return
+                if await self._fire_if_due():
+                    return
+                due = await self._next_due()
+                if due is not None and due <= now:
+                    return
             if now >= deadline:
                 return
             end = deadline if due is None else min(due, deadline)
@@ -166,13 +175,16 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
         """Sleep longer each time: with others' jobs in the list, nothing can be blocked on."""
         seconds = min(FIRST_POLL_S * 2 ** min(self._polls, 16), longest)
         self._polls += 1
-        if rest.until is not None:
-            left = (rest.until - self._binding.clock()) / 1000
-            if left <= seconds:
-                await asyncio.sleep(max(left, 0.001))
-                await self._fire_if_due()
+        due, now = rest.until, self._binding.clock()
+        if due is not None and due <= now and self._refusals:
+            due = await self._next_due()
+        if due is not None and due - now <= seconds * 1000:
+            left = max((due - now) / 1000, 0.001)
+            await asyncio.sleep(left)
+            if await self._fire_if_due():
                 return
-        await asyncio.sleep(seconds)
+            seconds -= left
+        await asyncio.sleep(max(seconds, 0))
 
     async def _wait_for_resume(self) -> None:
         deadline = self._binding.clock() + int(LONGEST_BLOCK_S * 1000)
@@ -184,19 +196,34 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
                 return
 
     async def _next_due(self) -> int | None:
-        firsts = await self._store.pipe(
+        """Return when a delayed job or a schedule is due; a schedule that others must fire, not at once."""
+        delayed, cron = await self._store.pipe(
             [("ZRANGE", key, 0, 0, "WITHSCORES") for key in (self._keys.delayed, self._keys.cron)]
         )
-        scores = [float(first[1]) for first in firsts if first]
+        scores = [float(delayed[1])] if delayed else []
+        if cron:
+            scores.append(max(float(cron[1]), self._refused_until))
         soon = [score for score in scores if score < 1e15]
         return int(min(soon)) if soon else None
 
-    async def _fire_if_due(self) -> None:
-        """Fire due schedules; the turn that follows promotes delayed jobs."""
+    async def _fire_if_due(self) -> bool:
+        """Fire due schedules; return False where others must do so, after which to wait longer each time.
+
+        The turn that follows promotes delayed jobs.
+        """
         first = await self._store.call("ZRANGE", self._keys.cron, 0, 0, "WITHSCORES")
-        if first and float(first[1]) <= self._binding.clock():
+        now = self._binding.clock()
+        if not first or float(first[1]) > now:
+            return True
+        if now >= self._refused_until:
             # not cancelled half-way: a schedule taken and not fired would wait for its lease to expire
-            await asyncio.shield(asyncio.ensure_future(self._leader.fire_due()))
+            fired = await asyncio.shield(asyncio.ensure_future(self._leader.fire_due()))
+            if fired is not None:
+                self._refusals = 0
+                return True
+            self._refused_until = now + min(FIRST_REFUSAL_MS << min(self._refusals, 16), LONGEST_REFUSAL_MS)
+            self._refusals += 1
+        return False
 
     # -- maintenance ------------------------------------------------------------------------------------
 
