@@ -2,8 +2,8 @@
 
 `python -m bench.spark [--events N] [--jobs N] [--rounds N]` measures both in turns: events into Parquet
 against a client that pages `xrange()`, and a DataFrame written as jobs against Corral's own bulk add.
-`python -m bench.spark --sizes 1000000,3000000,10000000 [--publish]` reads ever more events once: time and
-memory should grow in step with them.
+`python -m bench.spark --sizes 1000000,3000000,10000000 [--publish]` reads more and more events once: time
+should grow in step with them, and memory should not.
 """
 
 import argparse
@@ -24,12 +24,12 @@ from corral.spark import session
 from corral.telemetry import logs
 
 PAGES = (1_000, 10_000)
-"""Entries a page of the baseline; what counts is the better."""
+"""Entries per page of the baseline; the faster one counts."""
 EVENTS_AIM, SUBMIT_AIM = 0.5, 0.5
 
 
 def main() -> None:
-    """Measure, and show it."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
     parser.add_argument("--events", type=int, default=1_200_000)
     parser.add_argument("--batch", type=int, default=400_000, help="events a micro-batch")
@@ -61,14 +61,14 @@ def main() -> None:
 
 def _events(spark: Any, server: Server, count: int, batch: int, rounds: int, console: Console) -> Table:
     with console.status(f"making {count:,} events"):
-        made = asyncio.run(fill_events(server.url, count))
+        total = asyncio.run(fill_events(server.url, count))
     client, spark_rates = [], []
     with console.status("reading them"):
-        events_into_parquet(spark, server.url, made, batch)
+        events_into_parquet(spark, server.url, total, batch)
         for _ in range(rounds):
             client.append(max(paged(server, page) for page in PAGES))
-            spark_rates.append(events_into_parquet(spark, server.url, made, batch))
-    title = f"{made:,} events, {batch:,} a batch, {rounds} turns each"
+            spark_rates.append(events_into_parquet(spark, server.url, total, batch))
+    title = f"{total:,} events, {batch:,} per batch, {rounds} turns each"
     return _table(
         title, "events/s", "redis-py, xrange()", client, "Spark into Parquet", spark_rates, EVENTS_AIM
     )
@@ -104,7 +104,7 @@ def events_into_parquet(spark: Any, url: str, count: int, batch: int) -> float:
         read = sum(progress["numInputRows"] for progress in batches)
         if read != count:
             raise RuntimeError(f"{read} of {count} events were read")
-        # the first batch makes everything ready, and the last may be a handful
+        # the first batch includes the warm-up, and the last may be small
         steady = [progress for progress in batches[1:] if progress["numInputRows"] >= batch // 2] or batches
         took_ms = sum(progress["durationMs"]["triggerExecution"] for progress in steady)
         return float(sum(progress["numInputRows"] for progress in steady) / took_ms * 1000)
@@ -148,8 +148,8 @@ def _table(
     title: str, unit: str, one: str, ones: list[float], other: str, others: list[float], aim: float
 ) -> Table:
     table = Table("", unit, "from", "to", title=title)
-    for name, found in ((one, ones), (other, others)):
-        table.add_row(name, f"{statistics.median(found):,.0f}", f"{min(found):,.0f}", f"{max(found):,.0f}")
+    for name, rates in ((one, ones), (other, others)):
+        table.add_row(name, f"{statistics.median(rates):,.0f}", f"{min(rates):,.0f}", f"{max(rates):,.0f}")
     ratio = statistics.median(b / a for a, b in zip(ones, others, strict=True))
     table.add_row("ratio", f"{ratio:.2f}", f"aim {aim:.2f}", "met" if ratio >= aim else "not met")
     return table

@@ -1,4 +1,4 @@
-"""Ever more events into Parquet, once each: time and memory should grow in step with them."""
+"""More and more events into Parquet, once each: time should grow in step with them, memory should not."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ Row = tuple[int, float, float, float, float]
 
 
 class Memory:
-    """The peak of what this process and its children hold, without the server, looked at every moment."""
+    """The peak of what this process and its children hold, without the server, sampled."""
 
     def __init__(self) -> None:
         self.peak_mb = self.python_mb = 0.0
@@ -34,9 +34,9 @@ class Memory:
 
     def _watch(self) -> None:
         while not self._stop.wait(LOOK_S):
-            found = _resident(os.getpid())
+            sizes = _resident(os.getpid())
             java, python = (
-                sum(mb for name, mb in found.items() if word in name) for word in ("java", "python")
+                sum(mb for name, mb in sizes.items() if word in name) for word in ("java", "python")
             )
             self.peak_mb = max(self.peak_mb, java + python)
             self.python_mb = max(self.python_mb, python)
@@ -53,16 +53,16 @@ class Memory:
 
 
 def run(spark: Any, server: Server, sizes: list[int], console: Console, is_published: bool) -> None:
-    """Read each size once, and show it."""
+    """Read each size once and print."""
     rows: list[Row] = []
     _read(spark, server.url, asyncio.run(fill_events(server.url, 50_000)))
     for size in sizes:
         with console.status(f"making {size:,} events"):
-            made = asyncio.run(fill_events(server.url, size))
-        with console.status(f"reading {made:,} events"):
-            rows.append(_read(spark, server.url, made))
-        console.print(_told(rows[-1:]))
-    table = _told(rows)
+            total = asyncio.run(fill_events(server.url, size))
+        with console.status(f"reading {total:,} events"):
+            rows.append(_read(spark, server.url, total))
+        console.print(_table(rows[-1:]))
+    table = _table(rows)
     console.print(table)
     if is_published:
         _draw(ROOT / "docs" / "images" / "spark.png", rows)
@@ -93,7 +93,7 @@ def _read(spark: Any, url: str, count: int) -> Row:
     return count, took, count / took, memory.peak_mb, memory.python_mb
 
 
-def _told(rows: list[Row]) -> str:
+def _table(rows: list[Row]) -> str:
     lines = ["| events | seconds | events/s | memory, MB | of it Python, MB |", "|---:|---:|---:|---:|---:|"]
     lines += [
         f"| {count:,} | {took:,.1f} | {rate:,.0f} | {peak:,.0f} | {python:,.0f} |"

@@ -164,13 +164,9 @@ def record_batch(columns: EventColumns, protocol: str, queue: str) -> pa.RecordB
         pa.repeat(pa.scalar(queue), len(columns)),
         _texts(columns.ids),
         pa.array(np.array(columns.at, dtype=np.int64) * 1000).cast(pa.timestamp("us", "UTC")),
-        _texts(columns.kinds),
-        _texts(columns.job_ids),
-        _texts(columns.names),
+        *map(_texts, (columns.kinds, columns.job_ids, columns.names)),
         pa.array(columns.attempts, pa.int32()),
-        _texts(columns.previous),
-        _texts(columns.workers),
-        _texts(columns.data),
+        *map(_texts, (columns.previous, columns.workers, columns.data)),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 

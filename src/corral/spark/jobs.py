@@ -129,9 +129,9 @@ def read_partition(
         snapshot = client.ports(partition.queue).snapshot
         for ids in _pages(client, snapshot, partition):
             for start in range(0, len(ids), READ_JOBS):
-                found = client.call(partial(snapshot.read, ids[start : start + READ_JOBS], jobs))
-                if found:
-                    yield record_batch(found, address.protocol_name)
+                page = client.call(partial(snapshot.read, ids[start : start + READ_JOBS], jobs))
+                if page:
+                    yield record_batch(page, address.protocol_name)
 
 
 def _pages(client: QueueClient, snapshot: Snapshot, partition: JobPartition) -> Iterator[list[str]]:

@@ -42,15 +42,12 @@ class OffsetRange:
     last: int | None
     """The number of the event at `until`."""
     is_recreated: bool = False
-    """Whether the log was deleted and begun anew since the previous range."""
+    """Whether the log was deleted and created again since the previous range."""
 
     @property
     def expected(self) -> int | None:
         """How many events were ever added in this range; None where the server does not count."""
         return None if self.first is None or self.last is None else self.last - self.first
-
-
-# -- event ids ----------------------------------------------------------------------------------------------
 
 
 def id_key(event_id: str) -> tuple[int, int]:
@@ -76,9 +73,6 @@ def check_id(queue: str, value: Any) -> str:
 def before_time(milliseconds: int) -> str:
     """Return the id just before everything that happened at this time or later."""
     return f"{milliseconds - 1}-{LAST_OF_A_MILLISECOND}" if milliseconds > 0 else BEGINNING
-
-
-# -- positions ----------------------------------------------------------------------------------------------
 
 
 def to_json(positions: Mapping[str, Position]) -> dict[str, Any]:
@@ -113,7 +107,7 @@ def trimmed(extent: Extent) -> int | None:
 
 
 def is_recreated(start: Position, end: Position) -> bool:
-    """Return whether a log that once reached `start` and now ends at `end` was begun anew in between."""
+    """Return whether a log that reached `start` and now ends at `end` was deleted and created again."""
     if id_key(end.id) < id_key(start.id):
         return True
     return start.added is not None and end.added is not None and end.added < start.added
@@ -126,9 +120,6 @@ def pending(start: Position, end: Position) -> int | None:
     return None if start.added is None or end.added is None else end.added - start.added
 
 
-# -- ranges -------------------------------------------------------------------------------------------------
-
-
 def offset_range(queue: str, start: Position | None, end: Position) -> OffsetRange | None:
     """Return the range between two positions of a queue; without a `start`, from its very beginning."""
     if start is None:
@@ -136,7 +127,7 @@ def offset_range(queue: str, start: Position | None, end: Position) -> OffsetRan
     if start == end:
         return None
     if is_recreated(start, end):
-        # all that is kept was written after the log began anew, so none of it was read before
+        # all that is kept was written after the log was created again, so none of it was read before
         return OffsetRange(queue, BEGINNING, end.id, None if end.added is None else 0, end.added, True)
     if start.id == end.id:
         return None
@@ -147,11 +138,6 @@ def offset_ranges(start: Positions, end: Positions) -> list[OffsetRange]:
     """Return the range between two positions of each queue."""
     ranges = (offset_range(queue, start.get(queue), position) for queue, position in end.items())
     return [one for one in ranges if one is not None]
-
-
-def waiting(start: Positions, end: Positions) -> int:
-    """Return how many events of all queues lie between, as far as the server counts."""
-    return sum(one.expected or 0 for one in offset_ranges(start, end))
 
 
 def shares(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
@@ -203,9 +189,6 @@ def split(whole: OffsetRange, points: Sequence[Position]) -> list[OffsetRange]:
             after, first, is_recreated_ = point.id, point.added, False
     pieces.append(OffsetRange(whole.queue, after, whole.until, first, whole.last, is_recreated_))
     return pieces
-
-
-# -- gaps ---------------------------------------------------------------------------------------------------
 
 
 class GapCause(StrEnum):

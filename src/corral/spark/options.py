@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from corral.errors import InvalidOptions, short_repr
 from corral.protocols import DEFAULT_PROTOCOL, Protocol, protocol_named
@@ -20,6 +20,7 @@ _SPARK = ("path", "checkpointlocation", "queryname", "numpartitions", "__checkpo
 """Options that Spark or its callers add, in lower case."""
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -60,93 +61,66 @@ def is_pattern(name: str) -> bool:
     return any(mark in name for mark in "*?[")
 
 
-def _whole(text: str) -> int:
-    value = int(text) if text.strip().isdecimal() else 0
-    if value < 1:
-        raise ValueError("a whole number from 1")
-    return value
+@dataclass(frozen=True)
+class _Syntax(Generic[T_co]):
+    """What an option accepts: a pattern, in words, and the conversion, which may raise ValueError."""
 
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ValueError("a number of seconds from 0")
-    return value
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return text.lower() == "true"
-
-
-def _write_id(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", text):
-        raise ValueError("up to 200 letters, digits, '-', '_' and '.'")
-    return text
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise ValueError('a JSON object such as {"attempts": 5}')
-    return value
-
-
-def _offsets(text: str) -> str | Mapping[str, Any]:
-    try:
-        return text if text in (EARLIEST, LATEST) else _json_object(text)
-    except ValueError:
-        raise ValueError(
-            'earliest, latest, or an event id for each queue, such as {"mail": "1700000000000-0"}'
-        ) from None
+    pattern: str
+    words: str
+    convert: Callable[[str], T_co]
 
 
 def _timestamp(text: str) -> int:
     """Milliseconds since the epoch: a number of them, or a time in ISO 8601 (UTC where it has no zone)."""
     if text.isdecimal():
         return int(text)
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("milliseconds since the epoch, or a time such as 2025-01-31T12:00:00Z") from None
+    at = datetime.fromisoformat(text)
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _option(name: str, default: T, parse: Callable[[str], T]) -> T:
-    """Declare a field that is read from the option `name`; `parse` raises ValueError with what it accepts."""
-    value: T = field(default=default, metadata={"name": name, "parse": parse})
+def _offsets(text: str) -> str | Mapping[str, Any]:
+    offsets: dict[str, Any] | str = text if text in (EARLIEST, LATEST) else json.loads(text)
+    return offsets
+
+
+_TEXT = _Syntax(r"(?s).*", "a text", str)
+_WHOLE = _Syntax(r"0*[1-9][0-9]*", "a whole number from 1", int)
+_SECONDS = _Syntax(r"[0-9]+\.?[0-9]*|\.[0-9]+", "a number of seconds from 0", float)
+_BOOLEAN = _Syntax(r"(?i)true|false", "true or false", lambda text: text.lower() == "true")
+_WRITE_ID = _Syntax(r"[A-Za-z0-9._-]{1,200}", "up to 200 letters, digits, '-', '_' and '.'", str)
+_OBJECT: _Syntax[Mapping[str, Any]] = _Syntax(
+    r"(?s)\s*\{.*", 'a JSON object such as {"attempts": 5}', json.loads
+)
+_OFFSETS = _Syntax(
+    r"(?s)earliest|latest|\s*\{.*",
+    'earliest, latest, or an event id for each queue, such as {"mail": "1700000000000-0"}',
+    _offsets,
+)
+_TIMESTAMP = _Syntax(
+    r".*", "milliseconds since the epoch, or a time such as 2025-01-31T12:00:00Z", _timestamp
+)
+
+
+def _option(name: str, default: T, syntax: _Syntax[T]) -> T:
+    """Declare a field that is read from the option `name`."""
+    value: T = field(default=default, metadata={"name": name, "syntax": syntax})
     return value
-
-
-def _text(name: str) -> str | None:
-    return _option(name, None, str)
-
-
-def _retry_seconds() -> float:
-    return _option("retrySeconds", 60.0, _seconds)
 
 
 @dataclass(frozen=True)
 class EventReadOptions:
     """Options of a reader of the table `events`."""
 
-    starting: str | Mapping[str, Any] | None = _option("startingOffsets", None, _offsets)
+    starting: str | Mapping[str, Any] | None = _option("startingOffsets", None, _OFFSETS)
     """`earliest` (also None), `latest`, or a position for each queue."""
-    starting_ms: int | None = _option("startingTimestamp", None, _timestamp)
-    ending: str | Mapping[str, Any] | None = _option("endingOffsets", None, _offsets)
+    starting_ms: int | None = _option("startingTimestamp", None, _TIMESTAMP)
+    ending: str | Mapping[str, Any] | None = _option("endingOffsets", None, _OFFSETS)
     """`latest` (also None), or a position for each queue."""
-    max_per_trigger: int | None = _option("maxOffsetsPerTrigger", None, _whole)
-    min_partitions: int | None = _option("minPartitions", None, _whole)
-    fail_on_data_loss: bool = _option("failOnDataLoss", True, _boolean)
-    discovery_s: float = _option("discoverySeconds", 10.0, _seconds)
-    retry_s: float = _retry_seconds()
+    max_per_trigger: int | None = _option("maxOffsetsPerTrigger", None, _WHOLE)
+    min_partitions: int | None = _option("minPartitions", None, _WHOLE)
+    fail_on_data_loss: bool = _option("failOnDataLoss", True, _BOOLEAN)
+    discovery_s: float = _option("discoverySeconds", 10.0, _SECONDS)
+    retry_s: float = _option("retrySeconds", 60.0, _SECONDS)
 
     def __post_init__(self) -> None:
         if self.starting_ms is not None and self.starting is not None:
@@ -157,28 +131,28 @@ class EventReadOptions:
 class JobReadOptions:
     """Options of a reader of the table `jobs`."""
 
-    partitions: int = _option("numPartitions", 2, _whole)
+    partitions: int = _option("numPartitions", 2, _WHOLE)
     """Partitions of each queue."""
-    retry_s: float = _retry_seconds()
+    retry_s: float = _option("retrySeconds", 60.0, _SECONDS)
 
 
 @dataclass(frozen=True)
 class WriteOptions:
     """Options of a writer of jobs."""
 
-    name: str | None = _text("name")
-    name_column: str | None = _text("nameColumn")
-    id_column: str | None = _text("idColumn")
-    data_column: str | None = _text("dataColumn")
-    priority_column: str | None = _text("priorityColumn")
-    delay_column: str | None = _text("delayColumn")
-    job_options: Mapping[str, Any] | None = _option("jobOptions", None, _json_object)
-    dead_rows: str | None = _text("deadRows")
-    max_pending: int | None = _option("maxPending", None, _whole)
-    write_id: str | None = _option("writeId", None, _write_id)
-    ledger_s: int = _option("ledgerSeconds", 86_400, _whole)
-    batch_rows: int = _option("batchRows", 2000, _whole)
-    retry_s: float = _retry_seconds()
+    name: str | None = _option("name", None, _TEXT)
+    name_column: str | None = _option("nameColumn", None, _TEXT)
+    id_column: str | None = _option("idColumn", None, _TEXT)
+    data_column: str | None = _option("dataColumn", None, _TEXT)
+    priority_column: str | None = _option("priorityColumn", None, _TEXT)
+    delay_column: str | None = _option("delayColumn", None, _TEXT)
+    job_options: Mapping[str, Any] | None = _option("jobOptions", None, _OBJECT)
+    dead_rows: str | None = _option("deadRows", None, _TEXT)
+    max_pending: int | None = _option("maxPending", None, _WHOLE)
+    write_id: str | None = _option("writeId", None, _WRITE_ID)
+    ledger_s: int = _option("ledgerSeconds", 86_400, _WHOLE)
+    batch_rows: int = _option("batchRows", 2000, _WHOLE)
+    retry_s: float = _option("retrySeconds", 60.0, _SECONDS)
 
     def __post_init__(self) -> None:
         if (self.name is None) == (self.name_column is None):
@@ -230,18 +204,23 @@ def parse(kind: type[OptionsT], options: Mapping[str, str]) -> OptionsT:
     for name in options:
         if name.lower() not in spelling and name.lower() not in _SPARK:
             nearest = get_close_matches(name.lower(), sorted(spelling), n=1)
-            way_out = (
-                f"did you mean {spelling[nearest[0]]!r}?"
-                if nearest
-                else f"use {', '.join(spelling.values())}"
-            )
+            names = ", ".join(spelling.values())
+            way_out = f"did you mean {spelling[nearest[0]]!r}?" if nearest else f"use {names}"
             raise InvalidOptions(f"there is no option {short_repr(name)} here; {way_out}")
-    values = {}
-    for one in fields(kind):
-        name, text = one.metadata["name"], options.get(one.metadata["name"])
-        try:
-            if text is not None:
-                values[one.name] = one.metadata["parse"](text)
-        except ValueError as error:
-            raise InvalidOptions(f"{name} is {short_repr(text)}; use {error}") from None
-    return kind(**values)
+    declared = [(one.name, one.metadata["name"], one.metadata["syntax"]) for one in fields(kind)]
+    return kind(
+        **{
+            name: _convert(option, options[option], syntax)
+            for name, option, syntax in declared
+            if options.get(option) is not None
+        }
+    )
+
+
+def _convert(option: str, text: str, syntax: _Syntax[T]) -> T:
+    try:
+        if re.fullmatch(syntax.pattern, text):
+            return syntax.convert(text)
+    except ValueError:
+        pass  # it looks right and is not, as 2025-02-30 does
+    raise InvalidOptions(f"{option} is {short_repr(text)}; use {syntax.words}")

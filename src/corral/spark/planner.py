@@ -17,7 +17,7 @@ from corral.spark.offsets import BEGINNING, OffsetRange, Position, Positions
 from corral.spark.options import EARLIEST, LATEST, EventReadOptions, QueueAddress
 
 PARTITION_EVENTS = 200_000
-"""Events of one partition where no number of partitions was asked for."""
+"""Events of one partition where `minPartitions` is not set."""
 NO_MARKS = 1 << 52
 
 SplitPoints = Mapping[tuple[str, str, str], list[Position]]
@@ -99,8 +99,8 @@ class EventCounter:
 
     def pieces(self, queues: int) -> int | None:
         """Return how many pieces so many queues must be split into; None where the default size will do."""
-        wanted = self._options.min_partitions
-        return None if wanted is None or wanted <= queues else wanted
+        least = self._options.min_partitions
+        return None if least is None or least <= queues else least
 
     def marks(self, queue: str, after: str, until: str, first: int, step: int) -> Marks:
         """Count once, as far as the server counts in one call."""
@@ -130,7 +130,7 @@ class PlanAhead:
 
     def _count(self, start: Positions, ends: Positions, limit: int) -> BatchPlan | None:
         try:
-            # no retries here: where the plan is missing it is made anew, with retries
+            # no retries here: a plan that is missing is made again, with retries
             with QueueClient(self._address, retry_s=0) as client:
                 return EventCounter(client, self._options, self._stopping.is_set).plan(start, ends, limit)
         except (CorralError, CountStopped) as error:
@@ -156,8 +156,6 @@ class Planner(AbstractContextManager["Planner"]):
         self._counter = EventCounter(self._client, options)
         self._ahead = PlanAhead(address, options)
         self._points: SplitPoints = {}
-
-    # -- where logs begin and end -----------------------------------------------------------------------
 
     def queues(self) -> list[str]:
         """Return the queues; those of a pattern are discovered again every few seconds."""
@@ -223,8 +221,6 @@ class Planner(AbstractContextManager["Planner"]):
         self._discovered_at = float("-inf")
         self._target = self.present()
 
-    # -- batches and their partitions -------------------------------------------------------------------
-
     def next(self, start: Positions, limit: int | None) -> Positions:
         """Return where the next batch ends: at most `limit` events from `start` on."""
         present = self.present() if self._target is None else self._target
@@ -236,16 +232,16 @@ class Planner(AbstractContextManager["Planner"]):
         if plan is None or not plan.fits(ends):
             plan = self._counter.plan(start, ends, limit)
         self._points = plan.points
-        if offsets.waiting(plan.end, ends) > limit:
+        if sum(one.expected or 0 for one in offsets.offset_ranges(plan.end, ends)) > limit:
             self._ahead.begin(plan.end, ends, limit)
         return plan.end
 
     def ranges(self, start: Positions, end: Positions) -> list[OffsetRange]:
-        """Return the ranges between two offsets, split into as many pieces as were asked for."""
+        """Return the ranges between two offsets, split into at least `minPartitions` pieces."""
         wholes = offsets.offset_ranges(start, end)
-        wanted = self._counter.pieces(len(wholes))
+        count = self._counter.pieces(len(wholes))
         total = sum(whole.expected or 0 for whole in wholes)
-        step = PARTITION_EVENTS if wanted is None or total == 0 else max(-(-total // wanted), 1)
+        step = PARTITION_EVENTS if count is None or total == 0 else max(-(-total // count), 1)
         pieces: list[OffsetRange] = []
         for whole in wholes:
             points = self._points.get((whole.queue, whole.after, whole.until))

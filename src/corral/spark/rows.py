@@ -19,11 +19,7 @@ _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 class RowConverter:
-    """Makes jobs of rows. Made on the driver to check the options, and again by each task on an executor.
-
-    >>> converter = RowConverter(address, write_options, ["id", "to"])              # doctest: +SKIP
-    >>> converter.job({"id": "order-17", "to": "a@b.c"}, now)                        # doctest: +SKIP
-    """
+    """Makes jobs of rows. Made on the driver to check the options, and again by each task on an executor."""
 
     def __init__(self, address: QueueAddress, write_options: WriteOptions, columns: list[str]) -> None:
         self._spec = address.protocol.spec

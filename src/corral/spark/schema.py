@@ -2,35 +2,30 @@
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampType
 
 GAP = "gap"
 """The event of a row that stands for events which were gone before they were read."""
 
 
-def _columns(names: str, kind: DataType) -> StructType:
-    return StructType([field for name in names.split() for field in StructType().add(name, kind)])
+_TYPES = {"": StringType(), "int": IntegerType(), "long": LongType(), "time": TimestampType()}
 
 
-def _table(*columns: StructType) -> StructType:
-    return StructType([field for part in columns for field in part])
+def _table(columns: str) -> StructType:
+    """Return the schema of columns written as `name` (a string) or `name:type`."""
+    schema = StructType()
+    for column in columns.split():
+        name, _, kind = column.partition(":")
+        schema.add(name, _TYPES[kind])
+    return schema
 
 
-EVENTS = _table(
-    _columns("protocol queue event_id", StringType()),
-    _columns("ts", TimestampType()),
-    _columns("event job_id name", StringType()),
-    _columns("attempt", IntegerType()),
-    _columns("previous worker data", StringType()),
-)
+EVENTS = _table("protocol queue event_id ts:time event job_id name attempt:int previous worker data")
 """One row per event; `data` is JSON."""
 
 JOBS = _table(
-    _columns("protocol queue job_id name state", StringType()),
-    _columns("attempts_made starts stalls", IntegerType()),
-    _columns("priority delay", LongType()),
-    _columns("created_at started_at finished_at", TimestampType()),
-    _columns("worker reason data result progress options", StringType()),
+    "protocol queue job_id name state attempts_made:int starts:int stalls:int priority:long delay:long "
+    "created_at:time started_at:time finished_at:time worker reason data result progress options"
 )
 """One row per job; `data`, `result`, `progress` and `options` are JSON."""
 

@@ -24,7 +24,7 @@ from corral.spark.rows import RowConverter
 from corral.worker import wall_clock
 
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Local properties by which Spark tells a task its query and batch."""
+"""Local properties in which a task finds its query and batch."""
 STREAM_LEDGER_S = 7 * 86_400
 """An interrupted batch is repeated when its query starts again, which may be days later."""
 POLL_S = 0.25
@@ -45,7 +45,7 @@ class WriteResult(datasource.WriterCommitMessage):
 
 @dataclass
 class _RowWriter:
-    """What both writers are made of; wrong options are refused on the driver, before the first task."""
+    """The target of both writers; wrong options are refused on the driver, before the first task."""
 
     address: QueueAddress
     options: WriteOptions

@@ -30,10 +30,7 @@ class BackfillResult:
 def backfill(
     spark: SparkSession, lake: Lake, address: QueueAddress, on_progress: OnProgress = lambda progress: None
 ) -> BackfillResult:
-    """Add jobs whose events are gone to the lake; what real events say has precedence.
-
-    >>> backfill(spark, Lake("history"), address).whole                              # doctest: +SKIP
-    """
+    """Add jobs whose events are gone to the lake; what real events say has precedence."""
     with lake.exclusive(), ingest.in_utc(spark):
         ingest.prepare(lake, [address])
         on_progress(LakeProgress("reading jobs"))

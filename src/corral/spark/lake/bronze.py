@@ -46,7 +46,7 @@ class BronzeBatch:
 
 @dataclass(frozen=True)
 class BronzeSink:
-    """The function given to `foreachBatch`: writes a batch, once however often it is replayed.
+    """The function of `foreachBatch`: writes a batch, once however often it is replayed.
 
     Runs on the driver; the files are written by executors.
     """
@@ -80,10 +80,10 @@ class BronzeSink:
 
 
 def check_known(lake: Lake, source: str, positions: Mapping[str, Any]) -> None:
-    """Refuse a batch that has a known number and reaches further than bronze: it was planned anew."""
-    known = last_positions(lake, source) or {}
+    """Refuse a batch that has a known number and reaches further than bronze: it was planned again."""
+    last = last_positions(lake, source) or {}
     for queue, at in positions.items():
-        reached_id = known.get(queue, {}).get("id", BEGINNING)
+        reached_id = last.get(queue, {}).get("id", BEGINNING)
         if id_key(at["id"]) > id_key(reached_id):
             raise CorralError(
                 f"the checkpoint {lake.checkpoint(source)} is older than the lake: it forgot a batch of "
@@ -97,12 +97,12 @@ def batches(lake: Lake) -> list[BronzeBatch]:
     current = lake.versions(BRONZE).current()
     if current is None:
         return []
-    found = [
+    present = [
         BronzeBatch(match["query"], int(match["number"]), folder)
         for folder in current.iterdir()
         if (match := _FOLDER.fullmatch(folder.name))
     ]
-    return sorted(found, key=lambda batch: (batch.query, batch.number))
+    return sorted(present, key=lambda batch: (batch.query, batch.number))
 
 
 def reached(lake: Lake) -> dict[str, int]:
@@ -130,20 +130,14 @@ def read_folders(spark: SparkSession, folders: list[Path]) -> DataFrame:
 
 def last_positions(lake: Lake, source: str) -> dict[str, Any] | None:
     """Return how far a source was read, for a query that has lost its checkpoint."""
-    positions: dict[str, Any] | None = lake.versions(BRONZE).manifest().get("positions", {}).get(source)
-    for batch in batches(lake):
-        if batch.mark.get("source") == source and batch.mark.get("positions"):
-            positions = further(positions, batch.mark["positions"])
-    return positions
-
-
-def further(one: Mapping[str, Any] | None, other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return for each queue the later of two positions."""
-    merged = dict(one or {})
-    for queue, position in other.items():
-        if queue not in merged or id_key(merged[queue]["id"]) < id_key(position["id"]):
-            merged[queue] = position
-    return merged
+    positions: dict[str, Any] = dict(lake.versions(BRONZE).manifest().get("positions", {}).get(source) or {})
+    marks = [batch.mark for batch in batches(lake)]
+    for queue, at in (
+        item for mark in marks if mark.get("source") == source for item in (mark["positions"] or {}).items()
+    ):
+        if queue not in positions or id_key(positions[queue]["id"]) < id_key(at["id"]):
+            positions[queue] = at
+    return positions or None
 
 
 def manifest(lake: Lake) -> dict[str, Any]:
@@ -160,9 +154,6 @@ def gaps(spark: SparkSession, lake: Lake) -> list[dict[str, Any]]:
     """Return the gaps of bronze: queue, why, and how many events are missing (None where unknown)."""
     rows = lake.bronze(spark).where(sf.col("event") == GAP).select("protocol", "queue", "data").collect()
     return [{"protocol": row["protocol"], "queue": row["queue"], **orjson.loads(row["data"])} for row in rows]
-
-
-# -- Spark's checkpoints ------------------------------------------------------------------------------------
 
 
 def query_of(checkpoint: Path) -> str:

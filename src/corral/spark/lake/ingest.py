@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -54,10 +54,7 @@ def ingest(
     batch_events: int = BATCH_EVENTS,
     on_progress: OnProgress = lambda progress: None,
 ) -> None:
-    """Bring bronze, and nothing else, to the present end of the events of these queues.
-
-    >>> ingest(spark, Lake("history"), [address])                                      # doctest: +SKIP
-    """
+    """Bring bronze, and nothing else, to the present end of the events of these queues."""
     with lake.exclusive(), in_utc(spark):
         prepare(lake, addresses)
         with started_queries(spark, lake, addresses, batch_events) as queries:
@@ -92,7 +89,11 @@ def _start(
     checkpoint = lake.checkpoint(source)
     # a query that has lost its checkpoint continues from the positions in bronze
     starting = None if checkpoint.exists() else bronze.last_positions(lake, source)
-    events = event_stream(spark, address, batch_events, starting)
+    # what was trimmed before it was read is a row of its own
+    options = {"maxOffsetsPerTrigger": str(batch_events), "failOnDataLoss": "false"}
+    if starting is not None:
+        options["startingOffsets"] = json.dumps(starting)
+    events = spark.readStream.format("corral").options(**address.as_options(), **options).load()
     writer = events.writeStream.queryName(f"corral-lake-{source}-{uuid4().hex[:8]}")
     writer = writer.option("checkpointLocation", str(checkpoint))
     if every_s is None:
@@ -100,16 +101,6 @@ def _start(
     else:
         writer = writer.trigger(processingTime=f"{every_s} seconds")
     return writer.foreachBatch(bronze.BronzeSink(lake, source)).start()
-
-
-def event_stream(
-    spark: SparkSession, address: QueueAddress, batch_events: int, starting: Mapping[str, Any] | None
-) -> DataFrame:
-    """Return a stream of events; what was trimmed before it was read is a row of its own."""
-    options = {"maxOffsetsPerTrigger": str(batch_events), "failOnDataLoss": "false"}
-    if starting is not None:
-        options["startingOffsets"] = json.dumps(starting)
-    return spark.readStream.format("corral").options(**address.as_options(), **options).load()
 
 
 def read_jobs(spark: SparkSession, address: QueueAddress) -> DataFrame:

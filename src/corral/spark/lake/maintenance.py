@@ -1,4 +1,4 @@
-"""Maintenance of a lake's files: compaction of small batches of bronze, retention of days."""
+"""Maintenance of a lake's files: compaction of bronze, retention of days, publication in another format."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -6,14 +6,18 @@ from datetime import date, timedelta
 from pathlib import Path
 from uuid import uuid4
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from corral.errors import CorralError
+from corral.errors import CorralError, InvalidOptions, short_repr
 from corral.spark.lake import bronze
 from corral.spark.lake.refresh import COVERS, day_of
 from corral.spark.lake.tables import ATTEMPTS, BACKFILL, BRONZE, JOBS, MINUTES, Lake
-from corral.spark.lake.versions import write_json
+from corral.spark.lake.versions import visible, write_json
 
+PARQUET = "parquet"
+"""The format of the lake itself."""
 COMPACT_AFTER = 16
 """Folders of one size that are merged into a larger one."""
 
@@ -78,9 +82,30 @@ def _drop(lake: Lake, table: str, oldest: date) -> set[date]:
     current = versions.current()
     if current is None:
         return set()
-    days = {day_of(file.relative_to(current)) for file in versions.files()}
+    days = {day_of(file.relative_to(current)) for file in visible(current)}
     dropped = {day for day in days if day is not None and day < oldest}
     if dropped:
         manifest = versions.manifest() | (bronze.manifest(lake) if table == BRONZE else {})
         versions.advance(manifest, lambda relative: day_of(relative) not in dropped)
     return dropped
+
+
+def check_format(spark: SparkSession, lake: Lake, name: str) -> None:
+    """Refuse a format that this Spark cannot write, before anything is done."""
+    probe = lake.work / f"probe-{uuid4().hex}"
+    try:
+        spark.range(1).write.format(name).save(str(probe))
+    except (PySparkException, Py4JError) as error:
+        lines = [line for line in str(error).splitlines() if "[" in line and "]" in line]
+        why = lines[0].strip(" :") if lines else type(error).__name__
+        raise InvalidOptions(
+            f"this Spark cannot write the format {short_repr(name)} ({why}); give it the format's jars, "
+            f"such as spark.jars.packages=io.delta:delta-spark_2.13:…, or leave --format out for Parquet"
+        ) from None
+
+
+def publish(spark: SparkSession, lake: Lake, name: str) -> None:
+    """Write attempts, jobs and minutes to `<lake>/<format>/<table>`, replacing what was there."""
+    for table, read in {ATTEMPTS: lake.attempts, JOBS: lake.jobs, MINUTES: lake.minutes}.items():
+        target = lake.root / name / table
+        read(spark).write.format(name).mode("overwrite").partitionBy("date").save(str(target))

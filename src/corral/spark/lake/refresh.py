@@ -129,7 +129,7 @@ class _SilverUpdate:
         folder = self.lake.work / f"{table}-{uuid4().hex}"
         counted = Observation()
         _write(rows.observe(counted, sf.collect_set(sf.to_date(moment)).alias("days")), folder)
-        dates = days_in(folder)
+        dates = {day for child in folder.iterdir() if (day := day_of(Path(child.name))) is not None}
         self.days.update(counted.get["days"] if dates else ())
         if self.changed is not None:
             gone = old.join(self.changed, list(silver.JOB), "left_semi")
@@ -168,11 +168,6 @@ def _advance(
 
 def _write(frame: DataFrame, folder: Path) -> None:
     frame.hint("rebalance", "date").write.mode("append").partitionBy("date").parquet(str(folder))
-
-
-def days_in(folder: Path) -> set[date]:
-    """Return the days that have a folder of their own in this one."""
-    return {day for child in folder.iterdir() if (day := day_of(Path(child.name))) is not None}
 
 
 def day_of(relative: Path) -> date | None:

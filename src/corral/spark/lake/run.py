@@ -8,9 +8,8 @@ from datetime import UTC, date, datetime
 from pyspark.sql import SparkSession
 
 from corral.spark.lake import bronze, ingest
-from corral.spark.lake.formats import PARQUET, check_format, publish
 from corral.spark.lake.ingest import LakeProgress, OnProgress
-from corral.spark.lake.maintenance import COMPACT_AFTER, compact, retain
+from corral.spark.lake.maintenance import COMPACT_AFTER, PARQUET, check_format, compact, publish, retain
 from corral.spark.lake.refresh import refresh
 from corral.spark.lake.tables import Lake
 from corral.spark.options import QueueAddress

@@ -41,8 +41,6 @@ class Lake:
             raise InvalidOptions("the lake's folder has an empty name; give a path such as ./lake")
         object.__setattr__(self, "path", str(Path(rest if separator else self.path).expanduser().absolute()))
 
-    # -- files ------------------------------------------------------------------------------------------
-
     @property
     def root(self) -> Path:
         return Path(self.path)
@@ -89,8 +87,6 @@ class Lake:
     def bronze_lock(self) -> AbstractContextManager[None]:
         """Hold the lock for the moment in which bronze changes."""
         return locked(self.root / "_turn.lock")
-
-    # -- tables -----------------------------------------------------------------------------------------
 
     def bronze(self, spark: SparkSession) -> DataFrame:
         """Return all events as they were, and the rows of gaps: the columns of events, and `date`."""

@@ -47,11 +47,6 @@ class TableVersions:
         current = self.current()
         return {} if current is None else read_json(current / MANIFEST) or {}
 
-    def files(self) -> list[Path]:
-        """Return the data files of the current version."""
-        current = self.current()
-        return [] if current is None else sorted(visible(current))
-
     def advance(
         self,
         manifest: Mapping[str, Any],

@@ -152,9 +152,9 @@ def summarize(
         for row in bad.orderBy(is_unprovable, "verdict", "queue", "job_id").limit(limit).collect()
     ]
     # a record without a state is found among the records and among the lists
-    known = {(one.verdict, one.queue, one.job_id) for one in on_jobs}
+    reported = {(one.verdict, one.queue, one.job_id) for one in on_jobs}
     others = [
-        one for one in findings if one.job_id is None or (one.verdict, one.queue, one.job_id) not in known
+        one for one in findings if one.job_id is None or (one.verdict, one.queue, one.job_id) not in reported
     ]
     for one in others:
         counts[one.verdict] = counts.get(one.verdict, 0) + 1

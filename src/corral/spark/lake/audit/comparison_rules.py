@@ -112,9 +112,6 @@ def differences(pairs: DataFrame) -> DataFrame:
     return unlike.unionByName(single).withColumn("subject", sf.concat(sf.lit("job "), sf.col("job_id")))
 
 
-# -- helpers ------------------------------------------------------------------------------------------------
-
-
 def _sided(a: DataFrame, b: DataFrame) -> DataFrame:
     return a.withColumn("side", sf.lit("a")).unionByName(b.withColumn("side", sf.lit("b")))
 

@@ -44,17 +44,17 @@ def suspects(listed: DataFrame, records: DataFrame, judged: DataFrame, queues: S
     All were read while jobs moved on, so these only are to be located. An id that is still listed after its
     job has ended and is gone does no harm: workers skip it.
     """
-    known = records.select("queue", "job_id", "state")
+    states = records.select("queue", "job_id", "state")
     by_job = listed.groupBy(*QUEUE, "job_id").agg(sf.sort_array(sf.collect_list("list")).alias("lists"))
     # where all queues share their lists, another queue's job is in them too
     is_everywhere = sf.count("*").over(Window.partitionBy("job_id")) == max(len(queues), 2)
-    anywhere = known.select("job_id", sf.lit(True).alias("_anywhere")).distinct()
+    anywhere = states.select("job_id", sf.lit(True).alias("_anywhere")).distinct()
     over = judged.where(sf.col("verdict") == str(AuditVerdict.ENDED)).select(
         "queue", "job_id", sf.lit(True).alias("_over")
     )
     both = (
         by_job.withColumn("_shared", is_everywhere)
-        .join(known, ["queue", "job_id"], "full_outer")
+        .join(states, ["queue", "job_id"], "full_outer")
         .join(anywhere, "job_id", "left")
         .join(over.distinct(), ["queue", "job_id"], "left")
     )

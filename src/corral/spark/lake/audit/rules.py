@@ -41,8 +41,6 @@ def judge(
 
     `since` leaves out jobs that were added before; with `has_foreign_clients` a record without events is
     right, because some clients of the protocol write none.
-
-    >>> judge(events, records, {("bullmq", "mail"): "1700000000000-0"}).show()         # doctest: +SKIP
     """
     jobs = _folded(events)
     records = records.select(*JOB, sf.col("name").alias("record_name"), "state", "created_at")
@@ -72,9 +70,6 @@ def gaps(events: DataFrame, since: datetime | None = None) -> DataFrame:
     """Return the rows of gaps; with `since`, those that hide events after that time."""
     rows = events.where(sf.col("event") == GAP)
     return rows if since is None else rows.where(_gap_until() >= sf.lit(since))
-
-
-# -- what the events say ------------------------------------------------------------------------------------
 
 
 def _folded(events: DataFrame) -> DataFrame:
@@ -141,9 +136,6 @@ def _cuts(events: DataFrame, cut: Cut) -> DataFrame:
 def _key(event_id: Column) -> Column:
     parts = sf.split(event_id, "-")
     return sf.struct(parts[0].cast("long"), parts[1].cast("decimal(20,0)"))
-
-
-# -- verdicts -----------------------------------------------------------------------------------------------
 
 
 def _verdict(has_foreign_clients: bool) -> Column:

@@ -97,9 +97,6 @@ def text(value: str) -> str:
     return escape(printable)
 
 
-# -- parts --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Axes:
     """Time from left to right, in steps of so many minutes, and a scale from bottom to top."""

@@ -40,10 +40,7 @@ polyline.line { fill: none; }
 
 
 def page(report: LakeReport, title: str = "Job history") -> str:
-    """Return the page.
-
-    >>> Path("report.html").write_text(page(report_lake(spark, lake)))                # doctest: +SKIP
-    """
+    """Return the page."""
     body = [
         f"<h1>{text(title)}</h1>",
         f'<p class="span">{text(_span(report))}</p>',

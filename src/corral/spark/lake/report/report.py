@@ -96,11 +96,7 @@ def report(
     until: datetime | None = None,
     limit: int = MAX_ROWS,
 ) -> LakeReport:
-    """Report what happened from `since` until before `until`, with at most `limit` rows in a table.
-
-    >>> report(silver.attempts(events), silver.jobs(events), minutes).alerts          # doctest: +SKIP
-    ('queue mail: 12.5 % of its attempts stalled …',)
-    """
+    """Report what happened from `since` until before `until`, with at most `limit` rows in a table."""
     if since is not None and until is not None and since >= until:
         raise InvalidOptions(f"since ({since}) is not before until ({until}); give an earlier since")
     attempts = _between(attempts, sf.coalesce("ended_at", "started_at"), since, until)
@@ -168,8 +164,6 @@ def _between(frame: DataFrame, at: Any, since: datetime | None, until: datetime 
 def _by_queue(frame: DataFrame) -> dict[QueueKey, Any]:
     return {(row["protocol"], row["queue"]): row for row in frame.collect()}
 
-
-# -- tables -------------------------------------------------------------------------------------------------
 
 _TIMES = {f"{what} {name}": f"{what}_{name}" for what in ("waited", "ran") for name in QUANTILES}
 """Title -> column."""
@@ -241,9 +235,6 @@ def _queue_table(queues: Iterable[tuple[QueueKey, Any, Any, int]]) -> ReportTabl
     return ReportTable(
         "Queues", ("protocol", "queue", *COUNTS, "alive", *rates, "peak", *_TIMES), tuple(rows)
     )
-
-
-# -- series and alerts --------------------------------------------------------------------------------------
 
 
 def _series(attempts: DataFrame, minutes: DataFrame, span: Sequence[Any]) -> list[QueueSeries]:
