@@ -120,6 +120,10 @@ async def test_nothing_is_added_for_an_empty_list(app: Corral, server: Server) -
         (("greet", float("nan")), r"job 700 of this call: data is nan"),
         (("greet", {}, {"delay": -1}), r"job 700 of this call: delay is -1"),
         (("greet", {}, {"id": "meta"}), r"job 700 of this call: job id 'meta'"),
+        (
+            ("greet", {}, {"parent": {"id": "gone", "queue": "bull:mail"}}),
+            r"job 700 of this call: the parent 'bull:mail:gone' does not exist",
+        ),
         (("", {}), r"job 700 of this call: job name is empty"),
         ({"name": "greet"}, r"job 700 of this call: .* is no job; give \(name, data\)"),
         (("greet", {}, "x"), r"job 700 of this call: .* is no job"),

@@ -232,6 +232,31 @@ async def test_a_refused_flow_writes_nothing(factory: Factory) -> None:
     assert await queue.store.call("DBSIZE") == 0
 
 
+async def test_one_refused_flow_of_many_leaves_the_others_with_their_ids(factory: Factory) -> None:
+    missing = {**album(), "opts": {"parent": {"id": "gone", "queue": "bull:mail"}}}
+    good = album()
+    trees = await factory.flows().addBulk([missing, good])
+    assert trees is not None
+    refused, added = trees
+    assert [refused["job"].id, *(child["job"].id for child in refused["children"])] == [-5, -5, -5]
+    assert added["job"].id == "album"
+    assert {child["job"].parentKey for child in added["children"]} == {"bull:mail:album"}
+    assert await factory.queue("photos").getJobCountByTypes() == 2
+
+
+async def test_a_child_with_another_parent_leaves_the_rest_of_its_flow(factory: Factory) -> None:
+    await factory.flows().add(
+        {**album(), "children": [{"name": "photo", "queueName": "photos", "opts": {"jobId": "one"}}]}
+    )
+    second = {"name": "book", "queueName": "mail", "opts": {"jobId": "book"}}
+    second["children"] = [
+        {"name": "photo", "queueName": "photos", "opts": {"jobId": name}} for name in ("one", "two")
+    ]
+    tree = await factory.flows().add(second)
+    assert tree is not None
+    assert [child["job"].id for child in tree["children"]] == [-7, "two"]
+
+
 async def test_a_closed_producer_adds_nothing(factory: Factory) -> None:
     flows = FlowProducer(factory.url)
     await flows.close()

@@ -119,6 +119,17 @@ async def test_a_missing_parent_is_refused_with_the_official_message(factory: Fa
     assert await queue.count() == 0
 
 
+async def test_one_missing_parent_of_many_leaves_the_others_with_their_ids_as_in_node(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
+    queue = factory.queue()
+    jobs = [{"name": "send", "data": {"n": n}} for n in range(3)]
+    jobs[1]["opts"] = {"parent": {"id": "gone", "queue": "bull:other"}}
+    assert [job["id"] for job in await node_queue("addBulk", jobs)] == ["1", -5, "2"]
+    assert [job.id for job in await queue.addBulk(jobs)] == ["3", -5, "4"]
+    assert [job.data["n"] for job in await queue.getWaiting()] == [0, 2, 0, 2]
+
+
 # -- the whole queue ----------------------------------------------------------------------------------------
 
 

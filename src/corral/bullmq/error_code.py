@@ -17,6 +17,7 @@ from corral.errors import (
     ParentMissing,
     ParentTaken,
     PendingChildren,
+    Refused,
     SchedulerBusy,
     WrongState,
 )
@@ -89,8 +90,23 @@ def official_error(code: ErrorCode, command: str, **subject: Unpack[ErrorSubject
 
 def translate(error: BaseException, command: str, **subject: Unpack[ErrorSubject]) -> BaseException:
     """Return the official client's error for a refusal of Corral's; any other error as it is."""
-    code = next((code for code, (kinds, _) in _ERRORS.items() if isinstance(error, kinds)), None)
+    code = _code_of(error)
     return error if code is None else official_error(code, command, **subject)
+
+
+def error_number(error: Refused) -> int:
+    """Return the number of a refusal that a script answered with.
+
+    >>> error_number(ParentMissing("no parent"))
+    -5
+    """
+    code = _code_of(error)
+    assert code is not None, error
+    return int(code.value)
+
+
+def _code_of(error: BaseException) -> ErrorCode | None:
+    return next((code for code, (kinds, _) in _ERRORS.items() if isinstance(error, kinds)), None)
 
 
 @contextmanager

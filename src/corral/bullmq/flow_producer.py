@@ -7,14 +7,15 @@ import orjson
 from msgspec.structs import replace
 
 from corral.bullmq.connection import RedisConnection
-from corral.bullmq.error_code import official_errors
+from corral.bullmq.error_code import translate
 from corral.bullmq.event_emitter import EventEmitter
 from corral.bullmq.job import Job
 from corral.bullmq.queue_base import DEFAULT_PREFIX, QueueBase
 from corral.bullmq.types import ConnectionOptions
 from corral.core.ports import Flow
+from corral.errors import Refused
 from corral.protocols.base import Binding
-from corral.protocols.bullmq.flows import BullmqFlows
+from corral.protocols.bullmq.flows import AddedFlow, BullmqFlows
 from corral.worker import wall_clock
 
 JobNode = dict[str, Any]
@@ -48,25 +49,32 @@ class FlowProducer(EventEmitter):
 
         `opts` may have `queuesOptions`: `defaultJobOptions` by the name of a queue.
         """
-        nodes = await self._add([flow], (opts or {}).get("queuesOptions") or {})
-        return nodes[0] if nodes else None
-
-    async def addBulk(self, flows: Sequence[Mapping[str, Any]]) -> list[JobNode] | None:
-        """Add many flows in one step and return their trees of jobs; None once closed."""
-        return await self._add(flows, {})
-
-    async def _add(
-        self, flows: Sequence[Mapping[str, Any]], queues_options: Mapping[str, Any]
-    ) -> list[JobNode] | None:
         if self.closing:
             return None
-        nodes = [self._node(flow, queues_options) for flow in flows]
-        parent = nodes[0]["job"].parentKey if nodes else None
-        with official_errors("addJob", parent=parent or ""):
-            added = await self._flows().add_many([_flow(node) for node in nodes])
-        for node, flow in zip(nodes, added, strict=True):
-            _set_ids(node, flow)
+        node = self._node(flow, (opts or {}).get("queuesOptions") or {})
+        parent = node["job"].parentKey or ""
+        [added] = await self._add([node])
+        if isinstance(added.answer, Refused):
+            raise translate(added.answer, "addJob", parent=parent)
+        return node
+
+    async def addBulk(self, flows: Sequence[Mapping[str, Any]]) -> list[JobNode] | None:
+        """Add many flows in one step and return their trees of jobs; None once closed.
+
+        A job that is refused, because its parent does not exist, has the number of the error as its id.
+        """
+        if self.closing:
+            return None
+        nodes = [self._node(flow, {}) for flow in flows]
+        await self._add(nodes)
         return nodes
+
+    async def _add(self, nodes: Sequence[JobNode]) -> list[AddedFlow]:
+        """Add the trees of jobs, and set their ids."""
+        trees = await self._flows().add_each([_flow(node) for node in nodes])
+        for node, added in zip(nodes, trees, strict=True):
+            _set_ids(node, added)
+        return trees
 
     def _node(self, flow: Mapping[str, Any], queues_options: Mapping[str, Any]) -> JobNode:
         queue = self._queue(flow.get("queueName", ""), flow.get("prefix"))
@@ -118,13 +126,12 @@ def _flow(node: JobNode) -> Flow:
     return Flow(replace(core_job, data=orjson.Fragment(data)), children, job.queue.prefix)
 
 
-def _set_ids(node: JobNode, added: Flow) -> None:
+def _set_ids(node: JobNode, added: AddedFlow) -> None:
     """Set the ids and parents of a tree's jobs."""
     job: Job = node["job"]
-    job.id = added.job.id
-    # where another flow with the same id exists, none of the children is added
-    for child, flow in zip(node.get("children", ()), added.children, strict=False):
+    job.set_answer(added.answer)
+    for child, tree in zip(node.get("children", ()), added.children, strict=True):
         child_job: Job = child["job"]
         child_job.parent = {"id": job.id, "queueKey": job.queueQualifiedName}
         child_job.parentKey = f"{job.queueQualifiedName}:{job.id}"
-        _set_ids(child, flow)
+        _set_ids(child, tree)

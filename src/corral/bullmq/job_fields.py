@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
+from corral.bullmq.error_code import error_number
 from corral.bullmq.options import (
     check,
     check_parent_policy,
@@ -15,6 +16,8 @@ from corral.bullmq.queue_base import QueueBase
 from corral.core import payload
 from corral.core.job import Claim
 from corral.core.job import Job as CoreJob
+from corral.core.ports import Added
+from corral.errors import Refused
 from corral.protocols.bullmq.options import POLICIES, encode_options
 from corral.worker import wall_clock
 
@@ -38,7 +41,8 @@ class JobFields:
         self.queue = queue
         self.name = name
         self.data = data
-        self.id: str | None = options.get("jobId") or job_id
+        self.id: str | int | None = options.get("jobId") or job_id
+        """Of a job that `addBulk` did not add, the number of the error."""
         self.repeatJobKey: str | None = options.pop("repeatJobKey", None)
         backoff = normalized_backoff(options.get("backoff"))
         self.opts: dict[str, Any] = {"attempts": 0, "delay": 0, **options, "backoff": backoff}
@@ -81,8 +85,12 @@ class JobFields:
     @property
     def key(self) -> str:
         """The id of a job that has one."""
-        assert self.id is not None, "this job was not added"
+        assert isinstance(self.id, str), "this job was not added"
         return self.id
+
+    def set_answer(self, answer: Added | Refused) -> None:
+        """Set the id that the job has got, or the number of the error it was refused with."""
+        self.id = error_number(answer) if isinstance(answer, Refused) else answer.id
 
     @property
     def deduplication_id(self) -> str | None:
@@ -116,7 +124,7 @@ class JobFields:
         data = encode_data(self.data)
         check(self.name, self.opts, data)
         job = CoreJob(
-            id=self.id or "",
+            id=str(self.id or ""),
             name=self.name,
             data=0,
             queue=self.queue.name,

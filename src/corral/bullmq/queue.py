@@ -16,6 +16,7 @@ from corral.bullmq.types import (
     RepeatOptions,
     RetryJobsOptions,
 )
+from corral.core.ports import Added
 from corral.errors import QueueInUse, Refused
 from corral.protocols.bullmq.codec import JobRows, encode_job
 from corral.protocols.bullmq.inspector import WIRE_STATES
@@ -43,12 +44,16 @@ class Queue(QueueBase):
         """Add a job. If its id (or deduplication id) exists already none is added, and the returned job has
         the id of the existing one."""
         job = Job(self, name, data, {**self.jobsOpts, **(opts or {})})
-        await self._submit([job])
+        [answer] = await self._submit([job])
+        if isinstance(answer, Refused):
+            raise translate(answer, "addJob", parent=job.parentKey or "")
         self.emit("waiting", job)
         return job
 
     async def addBulk(self, jobs: Sequence[Mapping[str, Any]]) -> list[Job]:
-        """Add many jobs, each given as `{"name": …, "data": …, "opts": …}`."""
+        """Add many jobs, each given as `{"name": …, "data": …, "opts": …}`. All are checked before the first
+        is written; one whose parent does not exist is not added, and has the number of the error as its id.
+        """
         added = [
             Job(self, job.get("name", ""), job.get("data"), {**self.jobsOpts, **(job.get("opts") or {})})
             for job in jobs
@@ -56,19 +61,13 @@ class Queue(QueueBase):
         await self._submit(added)
         return added
 
-    async def _submit(self, jobs: Sequence[Job]) -> None:
-        """Submit the jobs and set their ids. All are checked before the first is written; a refusal for a
-        missing parent is raised when all others are added."""
+    async def _submit(self, jobs: Sequence[Job]) -> list[Added | Refused]:
+        """Submit the jobs and set their ids."""
         rows = JobRows.of((encode_job(core_job)[0], data) for core_job, data in map(Job.encode, jobs))
         answers = await self.broker().submit_rows(rows)
-        refusals = []
         for job, answer in zip(jobs, answers, strict=True):
-            if isinstance(answer, Refused):
-                refusals.append(translate(answer, "addJob", job=job.id or "", parent=job.parentKey or ""))
-            else:
-                job.id = answer.id
-        if refusals:
-            raise refusals[0]
+            job.set_answer(answer)
+        return answers
 
     # -- the whole queue ------------------------------------------------------------------------------------
 

@@ -83,8 +83,11 @@ class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
         if together:
             for position, answer in enumerate(answers):
                 if type(answer) is not Added:
+                    # what was checked before has changed since
                     assert isinstance(answer, Refused)
                     answer.position = position
+                    if len(answers) > 1:
+                        answer.add_note("The other jobs of the list were added.")
                     raise answer
         return with_refusals(answers, refusals)
 

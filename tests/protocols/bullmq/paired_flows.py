@@ -174,9 +174,10 @@ class PairedQueues:
     async def add_flows(self, many: Sequence[dict[str, Any]]) -> None:
         if len(many) == 1:
             await self._node("addFlow", flows="flows", flow=many[0])
+            await self.flows.add(self._flow(many[0]))
         else:
             await self._node("addFlows", flows="flows", many=many)
-        await self.flows.add_many([self._flow(flow) for flow in many])
+            await self.flows.add_each([self._flow(flow) for flow in many])
         await self._settle(f"flows {many}")
 
     async def try_flow(self, flow: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from corral.protocols.wire import pack, text
 SHORTEST_BLOCK_S = 0.001
 LATE_TRIP_MS = 600_000
 """How long a trip whose answer was lost may still arrive at the server."""
-PARENT_MISSING = -5
+PARENT_MISSING, PARENT_TAKEN = -5, -7
 AFTER_KEY_MS = 5
 """How long after the end of the key that limits sweeps the next one begins."""
 
@@ -56,23 +56,39 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
         return batches_of(codec.encode_jobs(jobs))
 
     async def _check_batches(self, batches: Sequence[JobRows]) -> None:
-        """Refuse a list of which one job's parent does not exist: the script would add the others."""
+        """Refuse a list of which one job's parent does not exist, or is another one than the job has: the
+        script would add the other jobs."""
         envelopes = list(chain.from_iterable(batch.envelopes for batch in batches))
-        parents = {
-            envelope[PARENT][0]: position
-            for position, envelope in reversed(list(enumerate(envelopes)))
-            if len(envelope) > PARENT and envelope[PARENT]
-        }
-        if not parents or len(envelopes) == 1:
+        children = {n: each for n, each in enumerate(envelopes) if len(each) > PARENT and each[PARENT]}
+        if not children or len(envelopes) == 1:
             return
-        exist = await self._pipe(*(("EXISTS", key) for key in parents))
-        for (key, position), exists in zip(parents.items(), exist, strict=True):
-            # it may be one of this very list, before its child
-            is_before = any(self._keys.job(envelope[0]) == key for envelope in envelopes[:position])
-            if not exists and not is_before:
-                error = refusal(PARENT_MISSING, envelopes[position][0], key)
+        wanted = [envelope[PARENT][0] for envelope in children.values()]
+        present = await self._parents_of([envelope[0] for envelope in children.values()])
+        exist = await self._existing({*wanted, *present})
+        firsts: dict[str, int] = {}
+        for position, envelope in reversed(list(enumerate(envelopes))):
+            firsts[self._keys.job(envelope[0])] = position
+        for position, parent, other in zip(children, wanted, present, strict=True):
+            # the parent may be one of this very list, before its child
+            code = 0
+            if parent not in exist and firsts.get(parent, position) >= position:
+                code = PARENT_MISSING
+            elif other != parent and other in exist:
+                code = PARENT_TAKEN
+            if code:
+                error = refusal(code, envelopes[position][0], parent)
                 error.position = position
                 raise error
+
+    async def _parents_of(self, job_ids: Sequence[str]) -> list[str]:
+        """Return the key of the parent that each job has already; "" where it has none, or is new."""
+        reads = [("HGET", self._keys.job(job_id), "parentKey") for job_id in job_ids]
+        return [text(key or b"") for key in await self._pipe(*reads)]
+
+    async def _existing(self, keys: Iterable[str]) -> set[str]:
+        names = [key for key in keys if key]
+        exist = await self._pipe(*(("EXISTS", key) for key in names))
+        return {key for key, exists in zip(names, exist, strict=True) if exists}
 
     async def _submit_batch(
         self, batch: JobRows, ledger: Ledger | None, together: bool

@@ -43,6 +43,14 @@ class _Node(Struct):
         return isinstance(self.answer, Added) and self.answer.id == self.id
 
 
+class AddedFlow(Struct, frozen=True):
+    """What became of the first job of a flow, and of those below it."""
+
+    answer: Added | Refused
+    created_at: int
+    children: "tuple[AddedFlow, ...]" = ()
+
+
 class BullmqFlows(ChildReads):
     """Adds flows, and reads them.
 
@@ -58,10 +66,16 @@ class BullmqFlows(ChildReads):
         `ParentTaken` where it has another. A flow whose first job is deduplicated is not added: the id of
         the other job is returned, and no children.
         """
-        return (await self.add_many([flow]))[0]
+        nodes = await self._submit([flow])
+        _raise_refusal(nodes)
+        [added] = _trees(nodes)
+        return _with_ids(flow, added)
 
-    async def add_many(self, flows: Sequence[Flow]) -> list[Flow]:
-        """Add several flows in one step."""
+    async def add_each(self, flows: Sequence[Flow]) -> list[AddedFlow]:
+        """Add several flows in one step; a refusal leaves the other jobs alone."""
+        return _trees(await self._submit(flows))
+
+    async def _submit(self, flows: Sequence[Flow]) -> list[_Node]:
         nodes = list(self._nodes(flows))
         calls = [
             (keys, batch)
@@ -75,8 +89,7 @@ class BullmqFlows(ChildReads):
         for (_, batch), answer in zip(calls, answers, strict=True):
             for added in decode_added(answer, batch.envelopes):
                 next(unanswered).answer = added
-        _raise_refusal(nodes)
-        return _trees(nodes)
+        return nodes
 
     def _nodes(self, flows: Sequence[Flow]) -> Iterator[_Node]:
         """Yield the jobs level by level, parents before their children, as Node writes them."""
@@ -149,17 +162,23 @@ def _raise_refusal(nodes: Sequence[_Node]) -> None:
             raise node.answer
 
 
-def _trees(nodes: Sequence[_Node]) -> list[Flow]:
-    """Return the flows as they were added, built from their leaves up."""
-    children: dict[int, list[Flow]] = {}
-    roots: list[Flow] = []
+def _trees(nodes: Sequence[_Node]) -> list[AddedFlow]:
+    """Return what became of each flow, built from its leaves up."""
+    children: dict[int, list[AddedFlow]] = {}
+    roots: list[AddedFlow] = []
     for node in reversed(nodes):
-        if not isinstance(node.answer, Added):
-            continue
-        job = replace(node.flow.job, id=node.answer.id, created_at=node.row[0][3])
-        flow = Flow(job, tuple(reversed(children.get(id(node), []))), node.flow.namespace)
+        assert node.answer is not None
+        tree = AddedFlow(node.answer, node.row[0][3], tuple(reversed(children.get(id(node), []))))
         if node.parent is None:
-            roots.append(flow)
+            roots.append(tree)
         else:
-            children.setdefault(id(node.parent), []).append(flow)
+            children.setdefault(id(node.parent), []).append(tree)
     return roots[::-1]
+
+
+def _with_ids(flow: Flow, added: AddedFlow) -> Flow:
+    """Return the flow as it was added, without the jobs that were not."""
+    assert isinstance(added.answer, Added)
+    pairs = zip(flow.children, added.children, strict=True)
+    children = tuple(_with_ids(child, tree) for child, tree in pairs if isinstance(tree.answer, Added))
+    return Flow(replace(flow.job, id=added.answer.id, created_at=added.created_at), children, flow.namespace)
