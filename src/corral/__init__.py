@@ -7,6 +7,7 @@ from corral.core.job import Backoff, Job, JobOptions, JobState, Keep
 from corral.core.options import Capability
 from corral.core.schedule import ScheduleRule
 from corral.errors import (
+    AddInterrupted,
     CorralError,
     InvalidName,
     InvalidOptions,
@@ -31,6 +32,7 @@ from corral.worker import JobContext, Worker
 __version__ = "0.1.0"
 
 __all__ = [
+    "AddInterrupted",
     "Backoff",
     "Capability",
     "Corral",

@@ -19,7 +19,8 @@ CorralError
 │   ├── RedisConnectionError (a ConnectionError)
 │   ├── RedisLoadingError  RedisReadOnlyError  RedisOutOfMemoryError  RedisPersistenceError
 │   ├── RedisUnblockedError  RedisBusyError  RedisClusterError
-│   └── RedisResponseError
+│   ├── RedisResponseError
+│   └── AddInterrupted
 ├── EmbeddedServerError (a RuntimeError)
 └── HandlerError
     ├── Unrecoverable  Transient
@@ -29,8 +30,9 @@ CorralError
 CorralWarning (a UserWarning)
 """
 
+from collections.abc import Mapping, Sequence
 from reprlib import Repr
-from typing import Any
+from typing import Any, Self
 
 
 class CorralError(Exception):
@@ -180,6 +182,37 @@ class RedisClusterError(RedisError):
 
 class RedisResponseError(RedisError):
     """Any other error reply (access, wrong type, a bad script); the same command would fail again."""
+
+
+class AddInterrupted(RedisError):
+    """A list of jobs was added in part, because Redis became unavailable.
+
+    Jobs are named by their index in the list. Those `in_doubt` were sent, and the reply is missing: add them
+    again only if they have ids of their own.
+    """
+
+    def __init__(
+        self, reason: RedisError, added: Mapping[int, str], in_doubt: Sequence[int], not_added: Sequence[int]
+    ) -> None:
+        self.reason = reason
+        self.added = added
+        """The ids of the jobs that were added."""
+        self.in_doubt = in_doubt
+        self.not_added = not_added
+        super().__init__(
+            f"{len(added)} jobs were added, {len(in_doubt)} are in doubt, {len(not_added)} were not added: "
+            f"{reason}"
+        )
+
+    def after(self, ids: Sequence[str]) -> Self:
+        """Return the same error for a list that begins with the jobs of these ids."""
+        start = len(ids)
+        return type(self)(
+            self.reason,
+            {**dict(enumerate(ids)), **{start + index: job_id for index, job_id in self.added.items()}},
+            [start + index for index in self.in_doubt],
+            [start + index for index in self.not_added],
+        )
 
 
 class EmbeddedServerError(CorralError, RuntimeError):

@@ -15,7 +15,7 @@ from corral.core.filter import JobFilter
 from corral.core.http_api import HttpApi
 from corral.core.job import Job, JobOptions, JobState
 from corral.core.ports import Added, EventLog, Flows, Jobs, Limit, Schedules, WorkerInfo
-from corral.errors import InvalidPayload, Refused
+from corral.errors import AddInterrupted, InvalidPayload, RedisError, Refused
 from corral.protocols.base import Ports, Protocol, unsupported
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ class Queue:
         """Add jobs; return their ids, in order. The options are for all of them.
 
         Where one job is refused, none of a list is written; of what comes from a generator, the jobs
-        before the last 10,000 that were taken from it are.
+        before the last 10,000 that were taken from it are. Where Redis becomes unavailable half-way, the
+        error is `AddInterrupted`, which says which jobs were added and which are in doubt.
 
         >>> await app.queue("mail").add_many([("send-email", {"to": to}) for to in people])   # doctest: +SKIP
         """
@@ -78,6 +79,13 @@ class Queue:
                 if error.position is None:
                     raise
                 raise refused_at(len(ids) + error.position, error) from None
+            except AddInterrupted as error:
+                raise error.after(ids) from error.reason
+            except RedisError as error:
+                # the last job of a generator was submitted by itself
+                if not ids:
+                    raise
+                raise AddInterrupted(error, {}, [0], []).after(ids) from error
         return ids
 
     async def _submit(self, jobs: Sequence[Job]) -> list[str]:

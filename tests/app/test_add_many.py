@@ -1,13 +1,22 @@
 """Many jobs at once: any size, bounded batches, and one bad job among good ones."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import orjson
 import pytest
 
-from corral import Corral, InvalidOptions, InvalidPayload, JobState
+from corral import (
+    AddInterrupted,
+    Corral,
+    InvalidOptions,
+    InvalidPayload,
+    JobState,
+    Queue,
+    RedisConnectionError,
+)
+from tests.support.proxy import Command, Fate, Proxy, runs
 from tests.support.servers import Server
 
 
@@ -155,3 +164,78 @@ async def test_of_a_kinds_own_list_too_nothing_is_written(app: Corral, server: S
         await embed.add_many([{"n": 1}, {"n": 2}, [3]])
     with server.connect() as client:
         assert client.dbsize() == 0
+
+
+# -- a connection that is lost half-way ---------------------------------------------------------------------
+
+
+def runs_script_number(number: int) -> Callable[[Command], bool]:
+    """Matches that call of a script, from 1 on, that the server knows already."""
+    calls = 0
+
+    def matches(command: Command) -> bool:
+        nonlocal calls
+        calls += runs("EVALSHA")(command)
+        return calls == number
+
+    return matches
+
+
+@pytest.fixture
+async def cut_app(proxy: Proxy) -> AsyncIterator[Corral]:
+    async with Corral(proxy.url) as app:
+        yield app
+
+
+async def written(app: Corral, queue: Queue) -> dict[int, str]:
+    """Return the ids of the jobs that exist, by their numbers."""
+    jobs = await app.queue(queue.name, protocol=queue.protocol.spec.name).jobs(JobState.WAITING, 0, 10_000)
+    return {job.data["n"]: job.id for job in jobs}
+
+
+@pytest.mark.parametrize("fate", [Fate.CUT_BEFORE, Fate.SWALLOW])
+@pytest.mark.parametrize(
+    ("protocol", "name"), [("bullmq", "mail"), ("streams", "jobs"), ("bridgemq", "mail")]
+)
+async def test_a_list_that_is_cut_half_way_says_which_jobs_were_added(
+    cut_app: Corral, app: Corral, proxy: Proxy, protocol: str, name: str, fate: Fate
+) -> None:
+    queue = cut_app.queue(name, protocol=protocol)
+    proxy.rule(runs_script_number(4), fate)
+    with pytest.raises(AddInterrupted, match=r"jobs were added, \d+ are in doubt") as caught:
+        await queue.add_many([("chat", {"n": n}) for n in range(2600)])
+    error, jobs = caught.value, await written(app, queue)
+    assert isinstance(error.__cause__, RedisConnectionError)
+    assert len(error.added) >= 500
+    assert {number: jobs.get(number) for number in error.added} == error.added
+    assert not jobs.keys() & set(error.not_added)
+    assert 500 <= len(error.in_doubt) <= 1000, "two batches are in flight at a time"
+    assert sorted([*error.added, *error.in_doubt, *error.not_added]) == list(range(2600))
+
+
+async def test_a_generator_that_is_cut_says_which_of_all_its_jobs_were_added(
+    cut_app: Corral, app: Corral, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corral.queue.CHECKED_TOGETHER", 500)
+    proxy.rule(runs_script_number(3), Fate.SWALLOW)
+    queue = cut_app.queue("mail")
+    with pytest.raises(AddInterrupted) as caught:
+        await queue.add_many(("greet", {"n": n}) for n in range(1001))
+    error = caught.value
+    assert (len(error.added), error.in_doubt, error.not_added) == (1000, [1000], [])
+    jobs = await written(app, queue)
+    assert jobs.pop(1000), "this one was added"
+    assert jobs == error.added
+
+
+async def test_a_list_that_was_never_sent_is_not_in_doubt(server: Server) -> None:
+    proxy = Proxy(server.port)
+    with proxy:
+        app = Corral(proxy.url)
+        await app.queue("mail").add("greet")
+    with pytest.raises(RedisConnectionError):
+        await app.queue("mail").add("greet")
+    with pytest.raises(AddInterrupted) as caught:
+        await app.queue("mail").add_many([("greet", n) for n in range(3)])
+    assert (caught.value.added, caught.value.in_doubt, caught.value.not_added) == ({}, [], [0, 1, 2])
+    await app.close()

@@ -3,10 +3,10 @@
 import corral
 
 NAMES = """
-Backoff Capability Corral CorralError EventKind InvalidName InvalidOptions InvalidPayload Job JobCancelled
-JobContext JobEvent JobFilter JobOptions JobState JobTimeout JobType Keep Postpone Queue RedisConnectionError
-RedisError
-Refused Release ScheduleRule ScheduledJob SettleError Transient Unrecoverable Unsupported Worker
+AddInterrupted Backoff Capability Corral CorralError EventKind InvalidName InvalidOptions InvalidPayload Job
+JobCancelled JobContext JobEvent JobFilter JobOptions JobState JobTimeout JobType Keep Postpone Queue
+RedisConnectionError RedisError Refused Release ScheduleRule ScheduledJob SettleError Transient Unrecoverable
+Unsupported Worker
 """
 
 

@@ -1,9 +1,9 @@
 """What the brokers of all protocols share: submitting in batches, the frame of a turn, renewal, adoption."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from typing import Generic, TypeVar
 from uuid import uuid4
 
@@ -12,15 +12,16 @@ from msgspec import Struct
 from corral.core.job import Claim, Job, R
 from corral.core.outcome import AlreadyMoved, Settlement
 from corral.core.ports import Added, Extension, Ledger, Recovery, Rest, RestReason, Turn
-from corral.errors import InvalidName, Refused, SettleError, SettlementFailed
+from corral.errors import AddInterrupted, InvalidName, RedisError, Refused, SettleError, SettlementFailed
 from corral.protocols.base import Binding, BoundPort
 from corral.protocols.batches import MOST_ROWS, cuts, overlapped
 from corral.protocols.wire import text
 from corral.store.client import BlockingConnection
+from corral.store.errors import may_have_run
 
 LONGEST_BLOCK_S = 5.0
 
-Batch = TypeVar("Batch")
+Batch = TypeVar("Batch", bound=Sized)
 Row = TypeVar("Row")
 
 SettleErrors = Mapping[int, tuple[type[SettleError], str]]
@@ -78,8 +79,8 @@ class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
         batches, refusals = self._encode(jobs, together)
         if together:
             await self._check_batches(batches)
-        parts = await overlapped(batches, lambda batch: self._submit_batch(batch, ledger, together))
-        answers = list(chain.from_iterable(parts))
+        positions = [n for n in range(len(jobs)) if n not in refusals] if refusals else range(len(jobs))
+        answers = await self._send(batches, positions, ledger, together)
         if together:
             for position, answer in enumerate(answers):
                 if type(answer) is not Added:
@@ -90,6 +91,31 @@ class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
                         answer.add_note("The other jobs of the list were added.")
                     raise answer
         return with_refusals(answers, refusals)
+
+    async def _send(
+        self,
+        batches: Sequence[Batch],
+        positions: Sequence[int],
+        ledger: Ledger | None = None,
+        together: bool = False,
+    ) -> list[Added | Refused]:
+        """Submit the batches; `positions` are those of their jobs in the caller's list."""
+        answers: list[Sequence[Added | Refused] | RedisError | None] = [None] * len(batches)
+
+        async def send(number: int) -> Sequence[Added | Refused]:
+            try:
+                answers[number] = answer = await self._submit_batch(batches[number], ledger, together)
+                return answer
+            except RedisError as error:
+                answers[number] = error
+                raise
+
+        try:
+            return list(chain.from_iterable(await overlapped(range(len(batches)), send)))
+        except RedisError as error:
+            if len(positions) == 1:
+                raise
+            raise _interrupted(error, [len(batch) for batch in batches], answers, positions) from error
 
     def _encode(self, jobs: Sequence[Job], together: bool) -> tuple[list[Batch], dict[int, Refused]]:
         """Return the jobs in batches, and the refusals by position: none where the jobs stand together."""
@@ -218,6 +244,32 @@ def _check_ids(jobs: Sequence[Job]) -> None:
             error = InvalidName(f"job {job.name!r} has no id by which a ledger could know it; give it one")
             error.position = position
             raise error
+
+
+def _interrupted(
+    reason: RedisError,
+    sizes: Iterable[int],
+    answers: Iterable[Sequence[Added | Refused] | RedisError | None],
+    positions: Iterable[int],
+) -> AddInterrupted:
+    """Return which jobs were added and which may have been; a batch that was not sent has no answer."""
+    rest = iter(positions)
+    added: dict[int, str] = {}
+    in_doubt: list[int] = []
+    not_added: list[int] = []
+    for size, answer in zip(sizes, answers, strict=True):
+        batch = list(islice(rest, size))
+        if answer is None:
+            not_added += batch
+        elif isinstance(answer, RedisError):
+            (in_doubt if may_have_run(answer) else not_added).extend(batch)
+        else:
+            for position, job in zip(batch, answer, strict=True):
+                if isinstance(job, Added):
+                    added[position] = job.id
+                else:
+                    not_added.append(position)
+    return AddInterrupted(reason, added, in_doubt, not_added)
 
 
 def with_refusals(

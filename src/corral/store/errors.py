@@ -58,6 +58,13 @@ def error_from_reply(text: str, address: str) -> RedisError:
     return error_class(f"{address}: {text}")
 
 
+def may_have_run(error: RedisError) -> bool:
+    """Return whether the command may have changed something although it ended with this error."""
+    if isinstance(error, ConnectError | NoScriptError):
+        return False
+    return isinstance(error, RedisConnectionError | RedisResponseError)
+
+
 def with_cluster_hint(error: RedisError) -> RedisError:
     """Return the error; for a cluster node that was addressed as a single server, one with the way out."""
     text = str(error)

@@ -13,7 +13,7 @@ from corral.core.outcome import Postponed, Settlement, WaitingChildren
 from corral.core.ports import Added, Ledger, Recovery, Rest, RestReason
 from corral.errors import Refused, SettleError
 from corral.protocols.base import Binding
-from corral.protocols.batches import MOST_BYTES, cuts, overlapped
+from corral.protocols.batches import MOST_BYTES, cuts
 from corral.protocols.broker import LONGEST_BLOCK_S, BaseBroker, TripAnswer
 from corral.protocols.bullmq import codec
 from corral.protocols.bullmq.codec import PARENT, Envelope, JobRows
@@ -102,8 +102,7 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
 
     async def submit_rows(self, rows: JobRows) -> list[Added | Refused]:
         """Submit encoded jobs; a refusal leaves the others alone."""
-        parts = await overlapped(batches_of(rows), lambda batch: self._submit_batch(batch, None, False))
-        return list(chain.from_iterable(parts))
+        return await self._send(batches_of(rows), range(len(rows)))
 
     # -- turns ------------------------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
 """Jobs and settlements, to and from BullMQ's wire format."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import msgpack
 import orjson
+from msgspec import Struct
 from msgspec.structs import replace
 
 from corral.core import payload
@@ -55,11 +56,14 @@ PARENT = 8
 """The column of the parent."""
 
 
-class JobRows(NamedTuple):
+class JobRows(Struct, frozen=True):
     """New jobs as two lists: Python's garbage collector looks at every pair."""
 
     envelopes: Sequence[Envelope]
     data: Sequence[bytes]
+
+    def __len__(self) -> int:
+        return len(self.data)
 
     @classmethod
     def of(cls, rows: Iterable[tuple[Envelope, bytes]]) -> Self:
@@ -70,7 +74,9 @@ class JobRows(NamedTuple):
     @property
     def sizes(self) -> list[int]:
         """The bytes of each."""
-        return [len(data) + len(envelope[2]) for envelope, data in zip(*self, strict=True)]
+        return [
+            len(data) + len(envelope[2]) for envelope, data in zip(self.envelopes, self.data, strict=True)
+        ]
 
     def arguments(self) -> tuple[bytes, bytes, int | str]:
         """Return the submit script's arguments; an envelope that jobs share goes once."""
