@@ -3,13 +3,16 @@
 import json
 import socket
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 import redis
 
+from corral.gateway.connection import _network
 from tests.gateway.conftest import OpenGateway
 from tests.support.gateway import KEYS, KEYS_JSON, Gateway, problem_of
+from tests.support.polling import eventually
 
 HEAD = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -187,3 +190,149 @@ def test_what_follows_an_upgrade_is_not_taken_for_a_request(gateway: Gateway, cl
     assert response.startswith(b"HTTP/1.1 404 ")
     assert response.count(b"HTTP/1.1") == 1
     assert not client.keys("job:*")
+
+
+# -- time ---------------------------------------------------------------------------------------------------
+
+
+def trickle(connection: socket.socket, piece: bytes, seconds: float = 5.0) -> bytes:
+    """Send this piece every 50 ms until there is a response; return it, or nothing when the time is up."""
+    connection.settimeout(0.05)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with suppress(TimeoutError):
+            return connection.recv(65_536)
+        connection.sendall(piece)
+    return b""
+
+
+def test_a_body_that_trickles_in_times_out(open_gateway: OpenGateway) -> None:
+    gateway = open_gateway(body_timeout_s=0.3)
+    for head, piece in (
+        (HEAD + b"Content-Length: 500\r\n\r\n", b" "),
+        (CHUNKED, b"1\r\n \r\n"),
+        (CHUNKED + b"0\r\n", b"a:\r\n"),
+    ):
+        with connect(gateway) as connection:
+            connection.sendall(head)
+            assert trickle(connection, piece).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_head_that_trickles_in_times_out(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.gateway.connection.HEAD_TIMEOUT_S", 0.3)
+    with connect(gateway) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\n")
+        assert trickle(connection, b"a:\r\n").startswith(b"HTTP/1.1 408 ")
+
+
+def test_line_breaks_do_not_keep_an_answered_connection_open(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corral.gateway.connection.HEAD_TIMEOUT_S", 0.3)
+    with connect(gateway) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert receive(connection).startswith(b"HTTP/1.1 200 ")
+        assert trickle(connection, b"\r\n").startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_tail_whose_request_has_no_end_is_closed(open_gateway: OpenGateway) -> None:
+    gateway = open_gateway(body_timeout_s=0.3)
+    path = f"/v1/jobs/{gateway.submit()}/events".encode()
+    with connect(gateway) as connection:
+        connection.sendall(b"GET %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n" % path)
+        while connection.recv(65_536):
+            pass
+    assert eventually(lambda: gateway.state.tails.count == 0)
+
+
+def test_a_request_behind_a_slow_response_does_not_time_out(open_gateway: OpenGateway) -> None:
+    """Its body is not read before the earlier request has its response."""
+    gateway = open_gateway(body_timeout_s=0.2)
+    body = b'{"task": "chat", "payload": {}}'
+    with connect(gateway) as connection:
+        first = HEAD + b"Prefer: wait=1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        last = HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        connection.sendall(first + last)
+        connection.sendall(body)
+        responses = b""
+        while chunk := connection.recv(65_536):
+            responses += chunk
+    assert responses.count(b"HTTP/1.1 202 ") == 2
+
+
+# -- number of connections ----------------------------------------------------------------------------------
+
+SLOW_HEADS = {
+    "nothing": b"",
+    "half a head": b"GET /livez HTTP/1.1\r\nHost:",
+    "half a body": HEAD + b"Content-Length: 50\r\n\r\n{",
+}
+
+
+@pytest.mark.parametrize("limit", ["connections_per_address", "max_connections"])
+@pytest.mark.parametrize("case", SLOW_HEADS)
+def test_slow_clients_do_not_keep_others_out(open_gateway: OpenGateway, limit: str, case: str) -> None:
+    gateway = open_gateway(**{limit: 20})
+    with ExitStack() as stack:
+        for _ in range(30):
+            connection = stack.enter_context(connect(gateway))
+            connection.sendall(SLOW_HEADS[case])
+        for _ in range(3):
+            with connect(gateway) as connection:
+                connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert receive(connection).startswith(b"HTTP/1.1 200 ")
+        assert len(gateway.server.server_state.connections) <= 20
+
+
+@pytest.mark.parametrize("limit", ["connections_per_address", "max_connections"])
+def test_connections_in_use_are_not_closed_for_others(open_gateway: OpenGateway, limit: str) -> None:
+    gateway = open_gateway(**{limit: 3})
+    job_id = gateway.submit()
+    gateway.client.close()
+    tails = [gateway.tail(job_id) for _ in range(3)]
+    with connect(gateway) as connection:
+        response = receive(connection)
+    assert response.startswith(b"HTTP/1.1 503 ")
+    assert b"urn:corral:problem:too-many-connections" in response
+    assert b"retry-after: 1" in response
+    for tail in tails:
+        assert tail.until("queued")
+    tails.pop().socket.close()
+
+    def is_served() -> bool:
+        with connect(gateway) as connection:
+            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return b"HTTP/1.1 200 " in receive(connection)
+
+    assert eventually(is_served)
+    for tail in tails:
+        tail.socket.close()
+
+
+def test_an_idle_connection_makes_room_for_a_new_one(open_gateway: OpenGateway) -> None:
+    gateway = open_gateway(max_connections=2)
+    request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connect(gateway) as idle, connect(gateway) as other, connect(gateway) as third:
+        for connection in (idle, other):
+            with suppress(ConnectionError):
+                connection.sendall(request)
+        third.sendall(request)
+        assert receive(third).startswith(b"HTTP/1.1 200 ")
+
+
+def test_the_networks_of_ipv6_are_counted_together() -> None:
+    assert _network("2001:db8::1") == _network("2001:db8::ffff:1") != _network("2001:db8:0:1::1")
+    assert _network("10.0.0.1") != _network("10.0.0.2")
+
+
+def test_connections_leave_nothing_behind_in_the_limits(open_gateway: OpenGateway) -> None:
+    gateway = open_gateway(connections_per_address=5)
+    for case in [*SLOW_HEADS.values()] * 10:
+        with connect(gateway) as connection:
+            connection.sendall(case)
+    gateway.client.close()
+    limits = gateway.state.connections
+    assert eventually(lambda: not limits._connections)
+    assert not limits._waiting
+    assert not limits._waiting_by_address
+    assert not limits._counts

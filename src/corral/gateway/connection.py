@@ -1,6 +1,10 @@
 """One client's HTTP connection: uvicorn's protocol with limits of size and time, and problem responses."""
 
 import asyncio
+import sys
+from collections import Counter, defaultdict
+from ipaddress import ip_address, ip_network
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from httptools import HttpParserError, HttpParserUpgrade
@@ -30,10 +34,15 @@ FRAMING = 2
 PARSED_BYTES = 16_384
 """How much is parsed at once; each part counts for the request that its end belongs to."""
 
+RESERVED_FILES = 100
+"""Open files that are kept for other purposes than clients' connections."""
+
 
 class HttpConnection(HttpToolsProtocol):
     """The connection of one client."""
 
+    address: str
+    """By which connections are counted."""
     _awaited: Literal["head", "body"] | None = None
     """The part of a request that is arriving."""
     _timer: asyncio.TimerHandle | None = None
@@ -48,12 +57,22 @@ class HttpConnection(HttpToolsProtocol):
     def _state(self) -> "GatewayState | None":
         return self.app_state.get(STATE)
 
+    @property
+    def _limits(self) -> "ConnectionLimits | None":
+        return self._state.connections if self._state is not None else None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
+        self.address = _network(self.client[0]) if self.client else ""
         self._await_head()
+        if self._limits is not None and not self._limits.admit(self):
+            self._write(Problem("too-many-connections", "too many connections are open; try later"))
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        if self._limits is not None:
+            self._limits.remove(self)
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
@@ -75,6 +94,8 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._stop_timer()
         self._awaited = None
+        if self._limits is not None:
+            self._limits.set_waiting(self, False)
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
@@ -94,9 +115,8 @@ class HttpConnection(HttpToolsProtocol):
             else:
                 self._request_bytes += len(part)
                 self._check_size()
-        if self._awaited == "body" and self._state is not None and not self._is_draining:
-            # a body that arrives with its head, as small ones do, needs no timer
-            self._start_timer(self._state.settings.body_timeout_s)
+        if self._timer is None and not self._is_draining:
+            self._await_rest()
 
     def _check_size(self) -> None:
         if self._awaited == "head" and self._request_bytes > MAX_HEAD_BYTES:
@@ -107,6 +127,15 @@ class HttpConnection(HttpToolsProtocol):
             if self._request_bytes > limit:
                 detail = f"the request has more than {limit} bytes with its chunk sizes and trailers"
                 self._refuse(Problem("body-too-large", detail))
+
+    def _await_rest(self) -> None:
+        """Start the timer of what is arriving, once: it counts from the beginning, whatever trickles in."""
+        if self._awaited == "body" and self._state is not None:
+            # a body that arrives with its head, as small ones do, needs no timer
+            self._start_timer(self._state.settings.body_timeout_s)
+        elif self._awaited is None and self.cycle.response_complete:
+            # line breaks between requests, which stopped the timer of an idle connection
+            self._await_head()
 
     def _await_head(self) -> None:
         if self._awaited != "head":
@@ -123,9 +152,12 @@ class HttpConnection(HttpToolsProtocol):
             self._timer = None
 
     def _on_timeout(self, seconds: float) -> None:
-        self._refuse(
-            Problem("request-timeout", f"the request's {self._awaited} did not arrive in {seconds:g} s")
-        )
+        if self.flow.read_paused:
+            # the request waits for an earlier one, not for the client
+            self._start_timer(seconds)
+            return
+        detail = f"the request's {self._awaited} did not arrive in {seconds:g} s"
+        self._refuse(Problem("request-timeout", detail))
 
     def shutdown(self) -> None:
         """Stop the tails, so that they end before the connections close."""
@@ -176,6 +208,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self._limits is not None and self.cycle.response_complete:
+            self._limits.set_waiting(self, True)
         if self._closes_after_response and self.cycle.response_complete:
             self._drain()
 
@@ -198,6 +232,76 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(last_frame), last_frame))
         self.transport.close()
         self.loop.call_later(LINGER_S, self.transport.abort)
+
+
+class ConnectionLimits:
+    """The connections of one process: how many there may be, from one address and in all.
+
+    Where one more would be too many, the one that has been waiting longest for a request is closed, so that
+    slow clients do not keep others out.
+    """
+
+    def __init__(self, in_all: int, per_address: int) -> None:
+        self._in_all = min(in_all, _open_files() - RESERVED_FILES)
+        self._per_address = per_address
+        self._counts: Counter[str] = Counter()
+        self._waiting: dict[HttpConnection, None] = {}
+        self._waiting_by_address: defaultdict[str, dict[HttpConnection, None]] = defaultdict(dict)
+        self._connections: set[HttpConnection] = set()
+
+    def admit(self, connection: HttpConnection) -> bool:
+        """Count a connection; False where there are too many, and none of them is waiting."""
+        address = connection.address
+        if address and self._counts[address] >= self._per_address:
+            self._close_first(self._waiting_by_address[address])
+        if len(self._connections) >= self._in_all:
+            self._close_first(self._waiting)
+        is_free = not address or self._counts[address] < self._per_address
+        if not is_free or len(self._connections) >= self._in_all:
+            return False
+        self._connections.add(connection)
+        self._counts[address] += 1
+        self.set_waiting(connection, True)
+        return True
+
+    def set_waiting(self, connection: HttpConnection, is_waiting: bool) -> None:
+        """Note whether a connection waits for a request, or for a part of one."""
+        if connection not in self._connections:
+            return
+        for waiting in (self._waiting, self._waiting_by_address[connection.address]):
+            waiting.pop(connection, None)
+            if is_waiting:
+                waiting[connection] = None
+
+    def remove(self, connection: HttpConnection) -> None:
+        """Forget a connection that is closed."""
+        if connection not in self._connections:
+            return
+        self.set_waiting(connection, False)
+        self._connections.discard(connection)
+        self._counts[connection.address] -= 1
+        if not self._counts[connection.address]:
+            del self._counts[connection.address], self._waiting_by_address[connection.address]
+
+    def _close_first(self, waiting: dict[HttpConnection, None]) -> None:
+        first = next(iter(waiting), None)
+        if first is not None:
+            self.remove(first)
+            first.transport.abort()
+
+
+def _network(host: str) -> str:
+    """Return the address that connections are counted by; of IPv6, the network that one client has."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return host if address.version == 4 else str(ip_network((address, 64), strict=False))
+
+
+def _open_files() -> int:
+    limit, _ = getrlimit(RLIMIT_NOFILE)
+    return limit if limit != RLIM_INFINITY else sys.maxsize
 
 
 def connection_of(scope: Any) -> HttpConnection | None:

@@ -58,6 +58,7 @@ KINDS: tuple[ProblemKind, ...] = (
     ProblemKind("internal", 500, "Internal error"),
     ProblemKind("redis-error", 502, "Redis refused a command"),
     ProblemKind("redis-unavailable", 503, "Redis is unavailable"),
+    ProblemKind("too-many-connections", 503, "Too many connections are open"),
     ProblemKind("stopping", 503, "The gateway is stopping"),
 )
 """Part of the interface: names are added, never changed."""
@@ -78,7 +79,9 @@ _BY_ERROR: tuple[tuple[type[errors.CorralError], str], ...] = (
 )
 """The first that matches."""
 
-_RETRY_AFTER_S = {"idempotency-in-flight": 1, "redis-unavailable": 1, "stopping": 1}
+_RETRY_AFTER_S = dict.fromkeys(
+    ("idempotency-in-flight", "redis-unavailable", "too-many-connections", "stopping"), 1
+)
 
 
 class Problem(Exception):

@@ -65,6 +65,8 @@ class GatewaySettings(BaseSettings):
     max_headers: Annotated[int, Field(ge=8, description="Number of headers.")] = 100
     max_json_depth: Annotated[int, Field(ge=2, le=150, description="Levels of nesting of a body.")] = 64
     body_timeout_s: Annotated[float, Field(gt=0, description="How long a body may take to arrive.")] = 10.0
+    connections_per_address: Annotated[int, Field(ge=1, description="Connections from one address.")] = 10_000
+    max_connections: Annotated[int, Field(ge=1, description="Connections of one process.")] = 25_000
 
     keys: Annotated[SecretStr | None, Field(description="API keys and their roles, as JSON.")] = None
     keys_file: Annotated[Path | None, Field(description="The same in a file, JSON or TOML.")] = None

@@ -10,6 +10,7 @@ from corral.app import Corral
 from corral.core.http_api import AdmissionLimits
 from corral.core.ports import Limit
 from corral.errors import InvalidOptions
+from corral.gateway.connection import ConnectionLimits
 from corral.gateway.deadline import Deadline
 from corral.gateway.metrics import GatewayMetrics
 from corral.gateway.problems import Problem
@@ -46,6 +47,7 @@ class GatewayState:
         self.limits = AdmissionLimits(backlog=settings.max_backlog, rate=rate)
         self.metrics = GatewayMetrics(self.corral.metrics.registry)
         self.queue_cache = QueueCache(self.corral)
+        self.connections = ConnectionLimits(settings.max_connections, settings.connections_per_address)
         self.is_stopping = False
         self._tails_by_client: Counter[str] = Counter()
         self._deadline = Deadline(settings.redis_timeout_s, lambda: self.corral.store().call("PING"))
