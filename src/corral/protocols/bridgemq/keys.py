@@ -51,8 +51,10 @@ class BridgemqKeys:
         self.leases = f"{root}scheduler:leases"
         """Added: the schedules that the leader is firing."""
         self.leader_lock = f"{root}scheduler:lock"
-        self.scheduler = (self.leader_lock, f"{root}scheduler:fence", self.leases)
-        """The leader's lock; added: the number of its leadership, and its leases."""
+        self.scheduler = (
+            self.leader_lock, f"{root}scheduler:fence", self.leases, f"{root}scheduler:beat",
+        )  # fmt: skip
+        """The leader's lock; added: the number of its leadership, its leases, and its beat."""
         self._root = root
 
     # -- one job ----------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 -- fire: add the firings of leased schedules, and set when they are due again.
--- KEYS     .. [11] keys.fixed, then scheduler:lock scheduler:fence scheduler:leases
+-- KEYS     .. [11] keys.fixed, then scheduler:lock scheduler:fence scheduler:leases scheduler:beat
 -- ARGV[1]  .. [3] as in parts/keys   ARGV[4] scheduler id   ARGV[5] number of its leadership
 -- ARGV[6]  msgpack [[schedule id, due ms, lease ms, next due ms or false, type, queue, priority, [[id, JSON], …],
 --          why it cannot be read or ""], …]

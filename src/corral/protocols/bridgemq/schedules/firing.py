@@ -7,7 +7,7 @@ import msgspec
 import orjson
 
 from corral.core.cron import Cron
-from corral.core.schedule import CATCH_UPS, MOST_FIRINGS, plan
+from corral.core.schedule import CATCH_UPS, LATE_MS, MOST_FIRINGS, plan
 from corral.errors import InvalidOptions
 from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, instance_id
 
@@ -55,11 +55,17 @@ def describe(raw: bytes) -> tuple[str, str, int]:
     )
 
 
-def firing_row(row: Sequence[Any], now: int) -> tuple[Any, ...]:
-    """Return a row for the fire script; a schedule that cannot be read goes to the dead letters."""
+def firing_row(row: Sequence[Any], now: int, is_led: bool) -> tuple[Any, ...]:
+    """Return a row for the fire script; a schedule that cannot be read goes to the dead letters.
+
+    `is_led`: there was a leader until now, so a short gap came from a takeover and is made up for entirely;
+    the schedule's own catch-up is about downtime.
+    """
     schedule_id, due, lease, raw = row[0].decode(), int(row[1]), int(row[2]), row[3]
     try:
         cron, catch_up = read_schedule(raw)
+        if is_led and now - due <= LATE_MS:
+            catch_up = "all"
         most = max(min(MOST_FIRINGS, MOST_BYTES // len(raw)), 1)
         planned = plan(cron, due, now, catch_up, most)
         firings = [encode_firing(raw, schedule_id, at, now) for at in planned.firings]

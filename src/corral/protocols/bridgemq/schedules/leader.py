@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from corral.errors import RedisError
@@ -19,6 +19,18 @@ MOST_SCHEDULES = 50
 MOST_ROUNDS = 20
 """A long downtime is made up for in several goes, so that nothing else waits for it."""
 AUDIT_EVERY_MS = 60_000
+DEAD_AFTER_MS = 3000
+"""A leader that has not beaten for so long, or for three of its beats, is dead."""
+
+
+class Taken(NamedTuple):
+    """Due schedules leased to the leader."""
+
+    fence: int
+    """The number of its leadership."""
+    rows: Sequence[Any]
+    is_led: bool
+    """Whether there was a leader until now: then what is missed was no downtime."""
 
 
 class ScheduleLeader(BridgemqPort):
@@ -39,27 +51,27 @@ class ScheduleLeader(BridgemqPort):
             taken = await self.take()
             if taken is None:
                 return None
-            fence, rows = taken
-            if not rows:
+            if not taken.rows:
                 return fired
-            added = await self.fire(fence, rows)
+            added = await self.fire(taken)
             if added is None:
                 return None
             fired += added
         return fired
 
-    async def take(self) -> tuple[int, list[Any]] | None:
-        """Return (number of our leadership, due schedules leased to us); None where another leads."""
-        fence, rows = await self._run_leader("acquire_leader", LEASE_MS, MOST_SCHEDULES)
+    async def take(self) -> Taken | None:
+        """Beat, and lease due schedules; None where another leads."""
+        dead_after = max(DEAD_AFTER_MS, 3 * (self._binding.profile.promote_ms or 0))
+        fence, rows, is_led = await self._run_leader("acquire_leader", LEASE_MS, MOST_SCHEDULES, dead_after)
         self.is_leader = bool(fence)
-        return (fence, rows) if fence else None
+        return Taken(fence, rows, bool(is_led)) if fence else None
 
-    async def fire(self, fence: int, rows: Sequence[Any]) -> int | None:
+    async def fire(self, taken: Taken) -> int | None:
         """Fire what `take` returned; return how many jobs were added, None where we do not lead any more."""
         fired = 0
-        for row in rows:
-            firing = pack([firing_row(row, self._binding.clock())])
-            added: int = await self._run_leader("fire", fence, firing)
+        for row in taken.rows:
+            firing = pack([firing_row(row, self._binding.clock(), taken.is_led)])
+            added: int = await self._run_leader("fire", taken.fence, firing)
             if added < 0:
                 return None
             fired += added

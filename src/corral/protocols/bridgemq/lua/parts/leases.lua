@@ -9,6 +9,17 @@ local function lease_of(id, score)
   return nil
 end
 
+-- Make the schedules due again that a leader took and did not fire before it lost its leadership.
+local function return_leases()
+  local leases = call("HGETALL", LEASES)
+  for i = 1, #leases, 2 do
+    local score = call("ZSCORE", CRON, leases[i])
+    local due = score and lease_of(leases[i], tonumber(score))
+    if due then call("ZADD", CRON, "XX", due, leases[i]) end
+  end
+  call("DEL", LEASES)
+end
+
 -- Returns [{id, due, lease}, …]; due is when the schedule should have fired first.
 local function lease_due(most, lease_ms)
   local found = call("ZRANGEBYSCORE", CRON, "-inf", NOW, "WITHSCORES", "LIMIT", 0, most)
