@@ -36,6 +36,22 @@ async def test_the_late_settlements_of_a_frozen_worker_are_refused_and_reported_
         assert (record.starts, record.recoveries, record.attempts) == (2, 1, 1)
 
 
+async def test_a_frozen_worker_begins_nothing_whose_lock_it_has_lost(harness):
+    with worker_pool(harness.server.url, harness.protocol, 1, **SHORT) as pool:
+        [frozen] = pool.processes
+        # while the first blocks the loop, the others are claimed and wait for it
+        await harness.add(HELD, how="block", seconds=0.2, is_announced=True)
+        assert eventually(lambda: frozen.jobs_reported("began"))
+        frozen.freeze()
+        pool.start().wait_ready()
+        assert await harness.falls_to(0, END_S)
+        frozen.thaw()
+        assert await becomes_true(lambda: len(frozen.jobs_reported("lost")) == HELD)
+    assert len(frozen.jobs_reported("began")) == 1
+    for record in harness.assert_each_completed_once().values():
+        assert (record.starts, record.recoveries, record.attempts) == (2, 1, 1)
+
+
 async def test_a_worker_that_was_frozen_alone_ends_each_job_once(harness):
     with worker_pool(harness.server.url, harness.protocol, 1, **SHORT) as pool:
         [frozen] = pool.processes

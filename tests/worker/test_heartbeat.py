@@ -3,6 +3,7 @@
 import asyncio
 import time
 
+import pytest
 from structlog.testing import capture_logs
 
 from corral.core.job import JobState
@@ -11,7 +12,7 @@ from corral.errors import JobCancelled
 from corral.protocols.bullmq.scripts import SCRIPTS
 from corral.worker import WorkerEventKind
 from tests.support.polling import becomes_true, block, eventually, outlast, until
-from tests.support.proxy import Proxy, runs_script
+from tests.support.proxy import Fate, Proxy, runs_script
 from tests.support.worker_harness import AT_ONCE, WorkerHarness
 
 EXTEND = runs_script(SCRIPTS["extend"].sha)
@@ -173,6 +174,93 @@ async def test_a_lock_that_went_in_the_gap_is_lost_work_and_its_outcome_is_not_s
             release.set()
             assert await becomes_true(lambda: harness.reported(WorkerEventKind.LOST))
         assert harness.metric("corral_outcomes_lost_total") == 1
+        await harness.close()
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_claim_whose_answer_came_late_is_renewed_before_its_handler_begins(server, kind):
+    with Proxy(server.port) as proxy:
+        harness = WorkerHarness(server.url, proxy.url)
+        renewed = []
+
+        if kind == "async":
+
+            @harness.handle("work")
+            async def work(job):
+                renewed.append(proxy.count(EXTEND) - before)
+
+        else:
+
+            @harness.handle("work")
+            def work_in_thread(job):
+                renewed.append(proxy.count(EXTEND) - before)
+
+        await harness.submit("work", 1, 2, 3)
+        proxy.rule(TURN, Fate.HELD)
+        starting = asyncio.create_task(start(harness, lock_ms=30_000))
+        assert await becomes_true(lambda: proxy.count(TURN))
+        harness.clock.offset_ms += 31_000  # the machine slept while the answer was on its way
+        before = proxy.count(EXTEND)
+        proxy.let_go()
+        worker = await starting
+        assert await becomes_true(lambda: len(harness.reported(WorkerEventKind.SETTLED)) == 3)
+        assert all(renewed)
+        await worker.stop(0)
+        await harness.close()
+
+
+async def start(harness, **profile):
+    worker = harness.new_worker(profile=Profile(name="w", **profile))
+    await worker.start()
+    return worker
+
+
+async def test_a_claim_that_was_lost_before_its_handler_began_is_not_begun(harness, server):
+    begun = []
+
+    @harness.handle("work")
+    async def work(job):
+        begun.append(job.id)
+        if len(begun) == 1:
+            # the others are claimed, and wait for this to end
+            with server.connect() as client:
+                client.set(f"bull:work:{ids[2]}:lock", "someone-else")
+            harness.clock.offset_ms += 31_000  # the machine sleeps
+            block(0.01)
+
+    ids = await harness.submit("work", 1, 2, 3, 4)
+    async with harness.worker():
+        assert await becomes_true(lambda: len(harness.reported(WorkerEventKind.SETTLED)) == 3)
+        [event] = harness.reported(WorkerEventKind.LOST)
+        assert (event.claim.job.id, event.outcome) == (ids[2], None)
+        assert harness.metric("corral_locks_lost_total") == 1
+        # its slot is free again
+        await harness.ended(*await harness.submit("work", *range(10)))
+    assert ids[2] not in begun
+    assert (await harness.read(ids[2])).state is JobState.ACTIVE
+
+
+async def test_a_late_claim_is_given_back_when_the_worker_stops(server):
+    with Proxy(server.port) as proxy:
+        harness = WorkerHarness(server.url, proxy.url)
+        begun = []
+
+        @harness.handle("work")
+        async def work(job):
+            begun.append(job.id)
+            harness.clock.offset_ms += 31_000
+            block(0.01)
+
+        ids = await harness.submit("work", 1, 2)
+        proxy.rule(EXTEND, Fate.HELD)
+        worker = await start(harness, lock_ms=30_000)
+        assert await becomes_true(lambda: proxy.count(EXTEND))
+        stopping = asyncio.create_task(worker.stop(grace=5))
+        await outlast(0.05)
+        proxy.let_go()
+        await stopping
+        assert begun == ids[:1]
+        assert (await harness.read(ids[1])).state is JobState.WAITING
         await harness.close()
 
 

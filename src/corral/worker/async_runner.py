@@ -10,13 +10,13 @@ on every version of Python, unlike eager tasks, which 3.11 does not have.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import copy_context
 from time import perf_counter
 from types import coroutine
 from typing import Any
 
-from corral.worker.attempt import Attempt, RunningAttempt
+from corral.worker.attempt import Attempt, LockAge, Moment, RunningAttempt, moment
 from corral.worker.context import JobContext
 from corral.worker.settling import Settler, completed
 
@@ -40,20 +40,67 @@ class AsyncAttempt(RunningAttempt, eq=False):
 
 
 class AsyncRunner:
-    """Runs the coroutines of async handlers; `is_held` says that an attempt is not settled yet."""
+    """Runs the coroutines of async handlers; `is_held` says that an attempt is not settled yet.
+
+    Attempts whose locks are too old when their turn comes are passed to `late` instead.
+    """
 
     def __init__(
         self,
         settler: Settler,
+        lock_age: LockAge,
+        *,
         is_held: Callable[[Attempt], bool],
+        late: Callable[[Sequence[RunningAttempt]], None],
         crashed: Callable[[BaseException], None],
     ) -> None:
         self._settler = settler
+        self._lock_age = lock_age
         self._is_held = is_held
+        self._late = late
         self._crashed = crashed
+        self._oldest_lock: Moment | None = None
+        """A time before which none of the ready attempts was locked; None: unknown."""
+        self._check_at = 0.0
+        self._check_at_wall = 0.0
+        """When the first of them may be too old, by `perf_counter` (s) and by the wall clock (ms)."""
         self._loop = asyncio.get_running_loop()
         self._ready: deque[AsyncAttempt] = deque()
         self._runner: asyncio.Task[None] | None = None
+
+    def expect(self, locked_at: Moment, now: Moment) -> None:
+        """Note how old the locks are of those that are started next."""
+        oldest = self._oldest_lock if self._ready else locked_at
+        if oldest is None:
+            return
+        if locked_at.steady < oldest.steady or locked_at.wall < oldest.wall:
+            oldest = Moment(min(oldest.wall, locked_at.wall), min(oldest.steady, locked_at.steady))
+        self._set_oldest(oldest, now)
+
+    def _set_oldest(self, oldest: Moment, now: Moment) -> None:
+        limit_ms = self._lock_age.limit_ms
+        self._oldest_lock = oldest
+        self._check_at = perf_counter() + (limit_ms - now.steady + oldest.steady) / 1000
+        self._check_at_wall = oldest.wall + limit_ms
+
+    def check_soon(self) -> None:
+        """Look for lost attempts among those that are ready before another begins."""
+        self._oldest_lock, self._check_at = None, 0.0
+
+    def _check_locks(self) -> None:
+        """Set aside the ready attempts whose locks are too old, or lost."""
+        now, limit_ms = moment(self._lock_age.clock), self._lock_age.limit_ms
+        late: list[AsyncAttempt] = []
+        ready: list[AsyncAttempt] = []
+        for attempt in self._ready:
+            is_late = attempt.context.lost or now.since(attempt.locked_at) >= limit_ms
+            (late if is_late else ready).append(attempt)
+        self._ready.clear()
+        self._ready.extend(ready)
+        oldest = [attempt.locked_at for attempt in ready] or [now]
+        self._set_oldest(Moment(min(o.wall for o in oldest), min(o.steady for o in oldest)), now)
+        if late:
+            self._late(late)
 
     def start(self, attempt: AsyncAttempt) -> None:
         """Run this after those that are ready."""
@@ -93,8 +140,14 @@ class AsyncRunner:
     def _run_ready(self, task: "asyncio.Task[Any]") -> Generator[Any, Any, None]:
         """Step one ready coroutine after the other, until one is suspended."""
         ready, end, cancelling = self._ready, self._settler.end, task.cancelling
-        slice_start = now = perf_counter()
+        slice_start = 0.0
+        now = perf_counter()
         while ready:
+            if slice_start == 0.0:
+                slice_start = now
+                if now >= self._check_at or self._lock_age.clock() >= self._check_at_wall:
+                    self._check_locks()
+                    continue
             attempt = ready.popleft()
             attempt.started = started = now
             step = copy_context().run
@@ -114,7 +167,7 @@ class AsyncRunner:
                 return  # the handler cancelled its own Task and returned: no other may feel that
             if now - slice_start > SLICE_S:
                 yield from self._pause(attempt, now - slice_start)
-                slice_start = now = perf_counter()
+                slice_start, now = 0.0, perf_counter()
 
     def _pause(self, attempt: AsyncAttempt, blocked: float) -> Generator[Any, Any, None]:
         """Give the loop a turn; after a handler that blocked it, enough of them to settle that attempt

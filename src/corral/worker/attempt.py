@@ -12,6 +12,9 @@ from corral.core.outcome import Settlement
 from corral.worker.context import BaseJobContext
 from corral.worker.handlers import Handler
 
+BEGIN_SHARE = 0.5
+"""The share of a lock's life in which a handler may begin: there is time for two renewals left."""
+
 
 class Moment(NamedTuple):
     """A time (ms) by two clocks: one stops while the machine sleeps, the other may be set."""
@@ -27,6 +30,13 @@ class Moment(NamedTuple):
 def moment(clock: Callable[[], int]) -> Moment:
     """Return the current time."""
     return Moment(clock(), monotonic() * 1000)
+
+
+class LockAge(NamedTuple):
+    """How old the lock of a claim may be when its handler begins: an older one is renewed first."""
+
+    clock: Callable[[], int]
+    limit_ms: float
 
 
 # eq=False: attempts are compared and hashed by identity; msgspec makes them faster than __init__ would

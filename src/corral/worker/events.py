@@ -17,7 +17,8 @@ class WorkerEventKind(StrEnum):
     SETTLED = "settled"
     """An outcome was written."""
     LOST = "lost"
-    """An attempt ended, but its lock was gone: the outcome was refused and the job may run again."""
+    """An attempt ended, but its lock was gone: the outcome was refused and the job may run again. Without an
+    outcome: the lock was gone before the handler began, which then did not."""
     UNKNOWN = "unknown"
     """The reply to a settlement was lost for longer than the lock: it may have been written or not."""
     UNAVAILABLE = "unavailable"

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from corral.core.job import Claim
 from corral.core.ports import Reporter
 from corral.worker.async_runner import AsyncAttempt, AsyncRunner
-from corral.worker.attempt import Attempt, EndedAttempt, Moment, RefusedAttempt, RunningAttempt
+from corral.worker.attempt import (
+    BEGIN_SHARE,
+    Attempt,
+    EndedAttempt,
+    LockAge,
+    Moment,
+    RefusedAttempt,
+    RunningAttempt,
+    moment,
+)
 from corral.worker.config import WorkerConfig
 from corral.worker.context import BlockingJobContext, JobContext, StopSignal
 from corral.worker.handlers import HandlerKind
@@ -18,8 +27,9 @@ from corral.worker.thread_runner import ProcessAttempt, ThreadAttempt, ThreadRun
 class Executor:
     """Runs claimed jobs and passes each to `ended` once, with its settlement.
 
-    `is_held` says that an attempt is not settled yet; `freed()` is called when a thread ended whose job was
-    settled before, `crashed(error)` when the executor itself has failed.
+    `is_held` says that an attempt is not settled yet; `late(attempts)` is called with those whose locks must
+    be renewed before they begin, `freed()` when a thread ended whose job was settled before, `crashed(error)`
+    when the executor itself has failed.
     """
 
     def __init__(
@@ -28,6 +38,7 @@ class Executor:
         reporter: Reporter,
         *,
         is_held: Callable[[Attempt], bool],
+        late: Callable[[Sequence[RunningAttempt]], None],
         ended: Callable[[EndedAttempt], None],
         freed: Callable[[], None],
         crashed: Callable[[BaseException], None],
@@ -36,7 +47,9 @@ class Executor:
         self._reporter = reporter
         self._stop = StopSignal()
         self._settler = Settler(config, ended)
-        self._async = AsyncRunner(self._settler, is_held, crashed)
+        self._late = late
+        self._lock_age = lock_age = LockAge(config.clock, config.profile.lock_ms * BEGIN_SHARE)
+        self._async = AsyncRunner(self._settler, lock_age, is_held=is_held, late=late, crashed=crashed)
         self._threads = ThreadRunner(self._settler, reporter, config.concurrency, freed)
 
     @property
@@ -68,8 +81,15 @@ class Executor:
         names = ", ".join(map(repr, self._handlers.names)) or "none at all"
         return f"no handler for job name {name!r}; this worker knows {names}"
 
-    def start(self, attempts: Iterable[Attempt]) -> None:
-        """Run these; each is passed to `ended` later."""
+    def start(self, attempts: Sequence[Attempt], locked_at: Moment) -> None:
+        """Run these, locked no earlier than `locked_at`; each is passed to `ended` later."""
+        now = moment(self._lock_age.clock)
+        is_late = now.since(locked_at) >= self._lock_age.limit_ms
+        if is_late:
+            self._late([attempt for attempt in attempts if isinstance(attempt, RunningAttempt)])
+            attempts = [attempt for attempt in attempts if isinstance(attempt, RefusedAttempt)]
+        else:
+            self._async.expect(locked_at, now)
         for attempt in attempts:
             if isinstance(attempt, AsyncAttempt):
                 self._async.start(attempt)
@@ -77,6 +97,10 @@ class Executor:
                 self._threads.start(attempt)
             elif isinstance(attempt, RefusedAttempt):
                 self._settler.refuse(attempt)
+
+    def check_locks(self) -> None:
+        """Begin none of the attempts that have lost their locks."""
+        self._async.check_soon()
 
     def begin_stop(self) -> None:
         """Tell the handlers that the worker stops, and release what has not started."""
@@ -96,10 +120,10 @@ class Executor:
                 self._threads.stop(attempt)
 
     def release(self, attempts: Sequence[Attempt]) -> None:
-        """Release even what goes on after it was told to end."""
+        """Release even what goes on after it was told to end, and what has not begun."""
         for attempt in attempts:
             if isinstance(attempt, RunningAttempt):
-                self._settler.release(attempt, attempt.seconds())
+                self._settler.release(attempt, attempt.seconds() if attempt.started else None)
 
     def close(self) -> None:
         """End threads and processes."""

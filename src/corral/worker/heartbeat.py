@@ -21,15 +21,20 @@ STOP_TIMEOUT_S = 2.0
 class Heartbeat:
     """Renews the locks of all held claims at a quarter of their life, even while handlers block the loop.
 
+    Calls `lost` on the worker's event loop when some are lost.
+
     A beat that fails is logged and counted, the handlers go on, and the next beat tries again.
     """
 
-    def __init__(self, config: WorkerConfig, held: Callable[[], list[Attempt]]) -> None:
+    def __init__(
+        self, config: WorkerConfig, held: Callable[[], list[Attempt]], lost: Callable[[], None]
+    ) -> None:
         self.interval = min(config.profile.lock_ms / 4000, LONGEST_INTERVAL_S)
         self._open_connections = config.open_connections
         self._clock = config.clock
         self._metrics = config.metrics
         self._held = held
+        self._some_lost = lost
         self._log = logger("heartbeat", queue=config.queue)
         self._worker_loop = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -127,6 +132,7 @@ class Heartbeat:
             self._metrics.add(LOST_LOCKS)
             job_id = attempt.claim.job.id
             self._log.error(f"lost the lock of job {job_id}; its outcome will be refused", job=job_id)
+            self._call_in_worker(self._some_lost)
 
     def _cancel(self, attempt: RunningAttempt) -> None:
         if not attempt.context.cancel_requested:

@@ -17,6 +17,7 @@ from corral.worker.attempt import Attempt, EndedAttempt, Moment, moment
 from corral.worker.config import Connections, WorkerConfig
 from corral.worker.events import Monitor, WorkerEvent, WorkerEventKind
 from corral.worker.executor import Executor
+from corral.worker.late_start import LateStart
 from corral.worker.settling import NO_RESULT, size_of
 from corral.worker.verdicts import Verdicts
 from corral.worker.waiting import JobWait, RedisWait
@@ -59,6 +60,7 @@ class TurnLoop:
             config,
             connections.reporter,
             is_held=self.held.__contains__,
+            late=lambda attempts: self._late.renew(attempts),
             ended=self.ended,
             freed=self.freed,
             crashed=crashed,
@@ -69,6 +71,15 @@ class TurnLoop:
         log = logger("worker", queue=config.queue, worker=config.profile.name)
         self._monitor = monitor = Monitor(log, config.metrics, config.listener)
         self._verdicts = Verdicts(config, broker, monitor, self.held, self.ended)
+        self._late = LateStart(
+            config,
+            broker,
+            monitor,
+            self.held,
+            start=self.executor.start,
+            release=self.executor.release,
+            freed=self.freed,
+        )
         self._redis_wait = RedisWait(config, monitor)
         self._job_wait = JobWait(config, broker, monitor, self._woken)
         self._wake = asyncio.Event()
@@ -131,6 +142,7 @@ class TurnLoop:
                     await self._redis_wait.failed(error)
         finally:
             await self._job_wait.stop()
+            self._late.close()
             for _, reply in self._under_way:
                 reply.cancel()
 
@@ -248,7 +260,7 @@ class TurnLoop:
         if self._monitor.has_listener:
             for attempt in attempts:
                 self._monitor.emit(WorkerEvent(WorkerEventKind.ACTIVE, attempt.claim))
-        self.executor.start(attempts)
+        self.executor.start(attempts, locked_at)
 
     def _release(self, claims: Iterable[Claim], locked_at: Moment) -> None:
         for claim in claims:
@@ -330,6 +342,7 @@ class TurnLoop:
     async def stop_claiming(self) -> None:
         """Claim no more; `run` returns when what is held is settled."""
         self._is_claiming = False
+        self._late.begin_stop()
         self._redis_wait.retry_now()
         self._wake.set()
         await self._job_wait.stop()
