@@ -6,7 +6,16 @@ import pytest
 
 from corral.core.event import EventKind
 from corral.core.job import JobState
-from corral.core.outcome import AlreadyMoved, Cancelled, Completed, Dead, Retry, WaitingChildren
+from corral.core.outcome import (
+    AlreadyMoved,
+    Cancelled,
+    Completed,
+    Dead,
+    Postponed,
+    Released,
+    Retry,
+    WaitingChildren,
+)
 from corral.errors import JobMissing, LockMissing, LockStolen, NotActive, SettlementFailed
 from tests.support.bridgemq_harness import BridgemqHarness
 from tests.support.foreign_client_bridgemq import ForeignProducer, ForeignWorker
@@ -358,6 +367,39 @@ async def test_a_cancelled_active_job_ends_in_the_dead_letters(harness: Bridgemq
     assert (job.state, job.reason) == (JobState.DEAD, "cancelled")
     assert harness.ids("deadletter") == ["j1"]
     assert not harness.client.exists("bridge:jobs:cancelling")
+
+
+async def test_a_cancel_outlives_the_worker_that_did_not_know_of_it(harness: BridgemqHarness):
+    broker = harness.broker("w1")
+    await broker.submit([harness.job(id="j1")])
+    await harness.claim(broker)
+    assert await harness.operator.cancel(["j1"]) == ["j1"]
+    dies(harness, "w1", "j1")
+    recovery = await harness.broker("w2").recover()
+    assert (list(recovery.requeued), list(recovery.ended)) == ([], ["j1"])
+    await assert_cancelled(harness)
+
+
+@pytest.mark.parametrize("outcome", [Released(), Postponed(9), Retry(0, "x"), Retry(9, "x")])
+async def test_a_cancel_outlives_an_outcome_that_would_run_the_job_again(harness: BridgemqHarness, outcome):
+    broker = harness.broker("w1")
+    await broker.submit([harness.job(id="j1")])
+    claim = await harness.claim(broker)
+    await harness.operator.cancel(["j1"])
+    assert (await broker.turn([harness.settle(claim, outcome)], 0)).verdicts == [None]
+    await assert_cancelled(harness)
+
+
+async def assert_cancelled(harness: BridgemqHarness) -> None:
+    """The only job has ended for good as cancelled, and nothing of it is left elsewhere."""
+    job = await harness.inspector.job("j1")
+    assert job is not None
+    assert (job.state, job.reason) == (JobState.DEAD, "cancelled")
+    assert (harness.ids("waiting"), harness.ids("delayed"), harness.ids("active")) == ([], [], [])
+    assert not harness.client.exists("bridge:jobs:cancelling", "bridge:ratelimit:concurrent:work")
+    last = (await harness.events.range())[-1]
+    assert (last.job_id, last.kind) == ("j1", EventKind.DEAD)
+    assert last.data == {"reason": "cancelled", "cancelled": True}
 
 
 @pytest.mark.parametrize("options", [{}, {"delay": 60_000}, {"priority": 9}])

@@ -1,4 +1,5 @@
--- recover: of a page of active jobs, requeue those of dead workers, or dead-letter them when their attempts are spent.
+-- recover: of a page of active jobs, requeue those of dead workers, or dead-letter them when their attempts are spent
+-- or they were to be cancelled.
 -- KEYS     .. [11] keys.fixed
 -- ARGV[1]  .. [3] as in parts/keys   ARGV[4] where the page begins   ARGV[5] ids a page
 -- ARGV[6]  ms a job may be active without lock or holder   ARGV[7] result s   ARGV[8] ms after which a dead worker is forgotten
@@ -54,11 +55,15 @@ end
 
 local function recover_job(id, worker, packed)
   local raw, job = load_job(id)
+  local is_cancelled = call("SISMEMBER", CANCELLING, id) == 1
   release(id, raw and job.type or packed and cmsgpack.unpack(packed)[3] or "")
   if has_moved(id, raw) then return end
   local reason = "its worker " .. worker .. " is gone: the job was abandoned"
   local spent = job.attempt + call("INCR", JOBS .. "attempts:" .. id)
-  if spent >= job.most then
+  if is_cancelled then
+    end_cancelled(id, job, result_s)
+    ended[#ended + 1] = id
+  elseif spent >= job.most then
     dead_letter(id, job, reason, "Abandoned", result_s)
     ended[#ended + 1] = id
   else

@@ -112,15 +112,20 @@ local function release(id, kind)
   return true
 end
 
--- Move a job to the dead letters with a reason; its data stays.
-local function dead_letter(id, job, reason, name, result_s)
+-- Move a job to the dead letters with a reason; its data stays. `more` is JSON that its event has besides.
+local function dead_letter(id, job, reason, name, result_s, more)
   try("HSET", JOBS .. "failure:" .. id, "reason", reason, "at", NOW)
   call("SET", JOBS .. "result:" .. id,
        string.format('{"success":false,"error":{"message":%s,"stack":"","name":"%s"},"completedAt":%s,"processingTime":0}',
                      cjson.encode(reason), name, NOW), "EX", result_s)
   call("SET", JOBS .. "status:" .. id, "dead")
   call("LPUSH", DEAD, id)
-  emit("dead", id, job, '{"reason":' .. cjson.encode(reason) .. "}")
+  emit("dead", id, job, '{"reason":' .. cjson.encode(reason) .. (more or "") .. "}")
+end
+
+-- End a job that was to be cancelled and was left by its worker before that knew.
+local function end_cancelled(id, job, result_s)
+  dead_letter(id, job, "cancelled", "Cancelled", result_s, ',"cancelled":true')
 end
 
 -- Call `act`; an error of one job is returned as text, an error of the server is raised.

@@ -102,12 +102,19 @@ local WRITE = {
 }
 
 local SPENDS = {completed = true, dead = true, retry = true}
+local ENDS = {completed = true, dead = true}
 
 local function settle(row, queue, result_s)
   local id = row[1]
   local job = {type = row[5], queue = queue}
   local kind
   if row[3] == "completed" or call("EXISTS", JOBS .. "data:" .. id) == 1 then
+    if not ENDS[row[3]] and call("SISMEMBER", CANCELLING, id) == 1 then
+      if row[3] == "retry" then note_failure(row, id) end
+      end_cancelled(id, job, result_s)
+      leave(id, row[5])
+      return 0
+    end
     kind = WRITE[row[3]](row, id, result_s)
   end
   leave(id, row[5])
