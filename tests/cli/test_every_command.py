@@ -41,8 +41,9 @@ SERVED: dict[str, Words] = {
     "top": ("--once", "--interval", "0.2"),
 }
 """The arguments of each command that talks to a server and ends."""
-ELSEWHERE = {"demo", "worker", "gateway", "bench", "lake run", "lake report", "lake audit", "lake backfill"}
-"""Commands that run until they are stopped, or start Spark: they have tests of their own."""
+LAKE = {"lake run", "lake report", "lake audit", "lake backfill"}
+ELSEWHERE = {"demo", "worker", "gateway", "bench", "scripts export", *LAKE}
+"""Commands that run until they are stopped, start Spark or need no server: they have tests of their own."""
 CONFIRMED = {
     "queue drain",
     "queue clean",

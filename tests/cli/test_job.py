@@ -9,7 +9,7 @@ import pytest
 from corral import JobState
 from corral.cli.job import follow
 from corral.core.options import Capability
-from corral.protocols.base import PAGE
+from corral.protocols.operator import PAGE
 from tests.cli.conftest import AppQueue, Shell
 from tests.support.apps import ended, working
 from tests.support.shell import start
