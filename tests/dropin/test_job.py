@@ -220,6 +220,18 @@ async def test_a_backoff_strategy_decides_when_a_job_is_retried(
     assert await node_queue.job("1", "getState") == "failed"
 
 
+async def test_a_backoff_without_a_strategy_is_raised_and_nothing_written(factory: Factory) -> None:
+    job = await claimed(factory, attempts=5, backoff={"type": "mine"})
+    before = await job.queue.read(job.key)
+    with pytest.raises(Exception, match=r"^Unknown backoff strategy mine\. If a custom"):
+        await job.moveToFailed(ValueError("no"), "token")
+    assert await job.queue.read(job.key) == before
+    assert await job.isActive()
+    job.discard()
+    await job.moveToFailed(ValueError("no"), "token")
+    assert await job.isFailed()
+
+
 async def test_a_discarded_job_has_no_other_attempt(factory: Factory) -> None:
     job = await claimed(factory, attempts=5)
     job.discard()

@@ -164,6 +164,52 @@ async def test_a_backoff_strategy_gets_the_processors_job(factory: Factory) -> N
     assert [each[3] for each in calls] == jobs
 
 
+async def test_a_job_whose_backoff_has_no_strategy_is_left_active_as_in_node(
+    factory: Factory, node_queue: NodeQueue
+) -> None:
+    """A worker that has the strategy gets it when it has stalled."""
+
+    async def process(job: Job, token: str) -> Any:
+        raise ValueError("no")
+
+    opts = {"attempts": 3, "backoff": {"type": "mine"}}
+    theirs = await node_queue.add("send", {}, **opts)
+    await node_queue.works({"fail": -1})
+
+    async def has_failed() -> Any:
+        return (await node_queue.node("seen", handle="worker"))["errors"]
+
+    [message] = await until(has_failed, "an error of Node's worker")
+    await node_queue.node("close", handle="worker", force=True)
+    ours = await factory.queue().add("send", {}, opts)
+    worker = factory.worker(process, stalledInterval=200)
+    recorder = EventRecorder(worker, "error", "failed", "stalled")
+    await recorder.wait_for("error")
+    assert message.split() == str(recorder.of("error")[0][0]).split()
+    hashes = [await worker.read(job_id) or {} for job_id in (theirs, ours.key)]
+    assert hashes[0].keys() == hashes[1].keys(), "neither an attempt nor its error was written"
+    assert [fields["ats"] for fields in hashes] == ["1", "1"]
+    assert {await node_queue.job(job_id, "getState") for job_id in (theirs, ours.id)} == {"active"}
+    assert await worker.store.call("DEL", worker.toKey(f"{ours.id}:lock")) == 1, "it expires after 30 s"
+    await recorder.wait_for("stalled")
+    assert "failed" not in recorder.names()
+
+
+async def test_a_strategy_that_fails_leaves_the_job_active(factory: Factory) -> None:
+    def strategy(*_: Any) -> int:
+        raise RuntimeError("a bug in the strategy")
+
+    async def process(job: Job, token: str) -> Any:
+        raise ValueError("no")
+
+    worker = factory.worker(process, settings={"backoffStrategy": strategy})
+    recorder = EventRecorder(worker, "error", "failed")
+    job = await factory.queue().add("send", {}, {"attempts": 3, "backoff": {"type": "mine"}})
+    await recorder.wait_for("error")
+    assert [str(error) for (error,) in recorder.of("error")] == ["a bug in the strategy"]
+    assert await job.isActive()
+
+
 async def test_a_discarded_job_has_no_other_attempt(factory: Factory, node_queue: NodeQueue) -> None:
     async def process(job: Job, token: str) -> Any:
         job.discard()

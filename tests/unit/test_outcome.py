@@ -9,6 +9,7 @@ from corral import errors
 from corral.core.job import Backoff, Job, JobOptions
 from corral.core.known_errors import FailureKind
 from corral.core.outcome import (
+    Abandoned,
     Cancelled,
     Dead,
     Outcome,
@@ -137,7 +138,6 @@ def fails(*_: Any) -> Any:
         (RetryPolicy(backoff_rule=fails), Backoff("custom")),
         (RetryPolicy(backoff_rule=lambda *_: None), Backoff("custom")),  # type: ignore[arg-type,return-value]
         (RetryPolicy(backoff_rule=lambda *_: float("nan")), Backoff("custom")),  # type: ignore[arg-type,return-value]
-        (RetryPolicy(), Backoff("custom")),
     ],
 )
 def test_a_rule_that_fails_itself_still_ends_the_job_and_the_trace_says_why(
@@ -167,3 +167,11 @@ def test_a_reason_can_always_be_written_down() -> None:
     assert reason_of(Mute()) == "Mute"
     assert reason_of(ValueError("half \ud83d")) == "half \\ud83d"
     assert reason_of(ValueError("ganz 😀")) == "ganz 😀"
+
+
+def test_a_job_with_a_kind_of_backoff_this_worker_has_no_rule_for_is_left_to_others() -> None:
+    ended = outcome(ConnectionError("gone"), RetryPolicy(), backoff=Backoff("custom"))
+    assert isinstance(ended, Abandoned)
+    assert "'custom' needs a rule" in ended.reason
+    assert ended.reason.endswith("gone")
+    assert isinstance(outcome(ValueError("bad"), RetryPolicy(), backoff=Backoff("custom")), Dead)

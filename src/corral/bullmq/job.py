@@ -29,7 +29,7 @@ from corral.core.outcome import (
     reason_of,
 )
 from corral.core.ports import Profile
-from corral.core.retry import BackoffRule
+from corral.core.retry import BackoffRule, UnknownBackoff
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.flows.children import KINDS
 from corral.worker import wall_clock
@@ -39,6 +39,27 @@ from corral.worker.settling import trace_of
 def retry_policy(rule: BackoffRule | None) -> RetryPolicy:
     """Return BullMQ's policy: every error but `UnrecoverableError` is retried, and no delay is shortened."""
     return RetryPolicy(classify=None, cap=None, backoff_rule=rule, random=random.random)
+
+
+class StrategyRule:
+    """The `backoffStrategy` of a queue's object, for one job; an error in it leaves the job as it is."""
+
+    def __init__(self, job: "Job") -> None:
+        self._job = job
+        self.failure: Exception | None = None
+
+    def __call__(self, made: int, kind: str, error: BaseException, _: CoreJob) -> int:
+        strategy = (self._job.queue.opts.get("settings") or {}).get("backoffStrategy")
+        try:
+            if strategy is None:
+                raise Exception(
+                    f"Unknown backoff strategy {kind}. "
+                    f"If a custom backoff strategy is used, specify it when the queue is created."
+                )
+            return int(strategy(made, kind, error, self._job))
+        except Exception as failure:
+            self.failure = failure
+            raise UnknownBackoff(str(failure)) from failure
 
 
 class Job(JobFields):
@@ -186,7 +207,10 @@ class Job(JobFields):
         return await self._fetch_next(token, fetchNext)
 
     async def moveToFailed(self, err: BaseException, token: str, fetchNext: bool = False) -> NextJobData:
-        """End this attempt with an error; the job's options decide whether there is another."""
+        """End this attempt with an error; the job's options decide whether there is another.
+
+        Where its backoff needs a `backoffStrategy` and there is none, that is raised and nothing is written.
+        """
         outcome = self._failure(err)
         self.failedReason = outcome.reason
         if isinstance(outcome, Retry):
@@ -199,13 +223,14 @@ class Job(JobFields):
         return await self._fetch_next(token, fetchNext)
 
     def _failure(self, error: BaseException) -> Retry | Dead:
-        strategy = (self.queue.opts.get("settings") or {}).get("backoffStrategy")
-        rule = None if strategy is None else lambda made, kind, err, _: int(strategy(made, kind, err, self))
         trace = trace_of(error)
+        if self.discarded:
+            return Dead(reason_of(error), trace)
+        rule = StrategyRule(self)
         outcome = decide(self._core_job(), error, trace, retry_policy(rule))
-        if isinstance(outcome, Retry) and not self.discarded:
-            return outcome
-        return Dead(reason_of(error), trace)
+        if rule.failure is not None:
+            raise rule.failure
+        return outcome if isinstance(outcome, Retry) else Dead(reason_of(error), trace)
 
     def add_trace(self, trace: str) -> None:
         """Append a stack trace; keep as many as the option `stackTraceLimit` allows."""

@@ -18,12 +18,13 @@ from corral.bullmq.custom_errors import (
     WaitingError,
 )
 from corral.bullmq.error_code import translate
-from corral.bullmq.job import Job
+from corral.bullmq.job import Job, StrategyRule
 from corral.bullmq.options import encode_data
 from corral.bullmq.queue_base import QueueBase
 from corral.core.job import Claim
 from corral.core.job import Job as CoreJob
 from corral.core.outcome import (
+    Abandoned,
     AlreadyMoved,
     Cancelled,
     Completed,
@@ -56,6 +57,8 @@ class RunningJob:
     controller: AbortController | None = None
     result: Any = None
     error: BaseException | None = None
+    strategy_error: BaseException | None = None
+    """Why the `backoffStrategy` gave no delay; the job is left unsettled then."""
     is_over: bool = False
     """Whether the processor has returned; its outcome may not be written yet."""
 
@@ -68,7 +71,6 @@ class ProcessorRunner:
         self._processor = processor
         self._takes_signal = takes_signal(processor)
         self._runs: dict[int, RunningJob] = {}
-        self._strategy = (queue.opts.get("settings") or {}).get("backoffStrategy")
         self._max_starts = queue.opts.get("maxStartedAttempts")
 
     async def handle(self, context: JobContext) -> Any:
@@ -116,13 +118,12 @@ class ProcessorRunner:
 
     def backoff(self, attempts_made: int, kind: str, error: BaseException, job: CoreJob) -> int:
         """Return the delay that the worker's `backoffStrategy` gives for the processor's job."""
-        if self._strategy is None:
-            raise LookupError(
-                f"Unknown backoff strategy {kind}. "
-                f"If a custom backoff strategy is used, specify it when the queue is created."
-            )
-        run = next((run for run in self._runs.values() if run.claim.job is job), None)
-        return int(self._strategy(attempts_made, kind, error, job if run is None else run.job))
+        run = next(run for run in self._runs.values() if run.claim.job is job)
+        rule = StrategyRule(run.job)
+        try:
+            return rule(attempts_made, kind, error, job)
+        finally:
+            run.strategy_error = rule.failure
 
     def abort(self, job_id: str | None, reason: str | None) -> bool:
         """Abort the signal of a job (None: of all); return whether there was one."""
@@ -170,6 +171,8 @@ class ProcessorRunner:
                 else:
                     job.finishedOn = wall_clock()
                 self._queue.emit("failed", job, run.error or UnrecoverableError(outcome.reason))
+            case Abandoned():
+                self._queue.emit("error", run.strategy_error)
 
 
 async def _awaited(result: Any) -> Any:

@@ -7,7 +7,14 @@ from msgspec import Struct
 
 from corral.core.job import Claim, Job, R
 from corral.core.known_errors import FailureKind
-from corral.core.retry import BACKOFF_CAP_MS, BackoffRule, classify, delay_before, kind_by_handler
+from corral.core.retry import (
+    BACKOFF_CAP_MS,
+    BackoffRule,
+    UnknownBackoff,
+    classify,
+    delay_before,
+    kind_by_handler,
+)
 from corral.errors import JobCancelled, Postpone, Release, WaitForChildren
 
 
@@ -56,7 +63,17 @@ class AlreadyMoved(Struct, frozen=True, tag=True):
     """The handler has settled the job itself."""
 
 
-Outcome = Completed | Retry | Dead | Cancelled | Released | Postponed | WaitingChildren | AlreadyMoved
+class Abandoned(Struct, frozen=True, tag=True):
+    """Not settled: the job is recovered when its lock has expired, and may be another worker's then."""
+
+    reason: str
+
+
+Outcome = (
+    Completed | Retry | Dead | Cancelled | Released | Postponed | WaitingChildren | AlreadyMoved | Abandoned
+)
+UNWRITTEN = (AlreadyMoved, Abandoned)
+"""The outcomes of which a protocol writes nothing."""
 
 
 class Settlement(Struct, Generic[R], frozen=True):
@@ -83,12 +100,15 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 def decide(job: Job, error: BaseException, trace: str, policy: RetryPolicy) -> Outcome:
     """Return the outcome of an attempt that raised `error`.
 
-    A rule of the user's own that raises ends the job, and the trace says so.
+    A rule of the user's own that raises ends the job, and the trace says so. Where a job has a kind of
+    backoff that only other workers know, it is left to them.
     """
     error = unwrap_group(error)
     reason = reason_of(error)
     try:
         return _decide(job, error, reason, trace, policy)
+    except UnknownBackoff as failure:
+        return Abandoned(f"{failure}; the attempt failed: {reason}")
     except Exception as failure:
         why = f"{type(failure).__name__}: {reason_of(failure)}"
         return Dead(reason, f"{trace}\nno other attempt, because the retry policy failed: {why}".lstrip())

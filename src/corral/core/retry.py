@@ -198,6 +198,10 @@ def backoff_ms(
     return delay
 
 
+class UnknownBackoff(LookupError):
+    """The kind of a job's backoff has no rule in this worker."""
+
+
 def delay_before(
     job: Job,
     attempts_made: int,
@@ -216,6 +220,8 @@ def delay_before(
     if backoff.kind in ("fixed", "exponential"):
         return backoff_ms(backoff, attempts_made, cap, random)
     if rule is None:
-        raise LookupError(f"backoff {backoff.kind!r} needs a rule, and this worker has none")
+        raise UnknownBackoff(
+            f"backoff {backoff.kind!r} needs a rule, and this worker has none; give it by Corral(backoff=…)"
+        )
     delay = int(rule(attempts_made, backoff.kind, error, job))
     return min(delay, LONGEST_DELAY_MS if cap is None else cap)

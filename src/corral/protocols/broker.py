@@ -10,7 +10,7 @@ from uuid import uuid4
 from msgspec import Struct
 
 from corral.core.job import Claim, Job, R
-from corral.core.outcome import AlreadyMoved, Settlement
+from corral.core.outcome import UNWRITTEN, Settlement
 from corral.core.ports import Added, Extension, Ledger, Recovery, Rest, RestReason, Turn
 from corral.errors import AddInterrupted, InvalidName, RedisError, Refused, SettleError, SettlementFailed
 from corral.protocols.base import Binding, BoundPort
@@ -159,7 +159,7 @@ class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
         positions: list[int] = []
         sizes: list[int] = []
         for position, settlement in enumerate(settlements):
-            if type(settlement.outcome) is not AlreadyMoved:
+            if type(settlement.outcome) not in UNWRITTEN:
                 row, size = self._encode_settlement(settlement)
                 rows.append(row)
                 positions.append(position)

@@ -11,6 +11,7 @@ from corral.core import retry
 from corral.core.job import Job
 from corral.core.known_errors import FailureKind
 from corral.core.outcome import (
+    Abandoned,
     AlreadyMoved,
     Cancelled,
     Completed,
@@ -90,6 +91,9 @@ class Settler:
             self._ended(EndedAttempt(attempt, settlement, seconds))
             if isinstance(outcome, _FAILED):
                 self._log_failure(attempt.claim.job, outcome)
+            elif isinstance(outcome, Abandoned):
+                job = attempt.claim.job
+                self._log.error("an attempt is left unsettled", job=job.id, name=job.name, why=outcome.reason)
 
     def refuse(self, attempt: RefusedAttempt) -> None:
         """End a job that must not run."""

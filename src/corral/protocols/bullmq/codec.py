@@ -12,6 +12,7 @@ from corral.core import payload
 from corral.core.batch import encode_all
 from corral.core.job import Claim, Job, JobOptions, JobState, Keep
 from corral.core.outcome import (
+    Abandoned,
     AlreadyMoved,
     Cancelled,
     Completed,
@@ -319,7 +320,7 @@ def _failure(outcome: Outcome, job: Job) -> tuple[str, str, int, bytes]:
             return "released", "", 0, b""
         case WaitingChildren():
             return "waiting-children", "", 0, b""
-        case Completed() | AlreadyMoved():
+        case Completed() | AlreadyMoved() | Abandoned():
             raise AssertionError(f"{type(outcome).__name__} is no failure")
 
 
