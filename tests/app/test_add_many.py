@@ -16,7 +16,7 @@ from corral import (
     Queue,
     RedisConnectionError,
 )
-from tests.support.proxy import Command, Fate, Proxy, runs
+from tests.support.proxy import Command, Proxy, ProxyFault, runs
 from tests.support.servers import Server
 
 
@@ -193,15 +193,15 @@ async def written(app: Corral, queue: Queue) -> dict[int, str]:
     return {job.data["n"]: job.id for job in jobs}
 
 
-@pytest.mark.parametrize("fate", [Fate.CUT_BEFORE, Fate.SWALLOW])
+@pytest.mark.parametrize("fault", [ProxyFault.CUT_BEFORE, ProxyFault.SWALLOW])
 @pytest.mark.parametrize(
     ("protocol", "name"), [("bullmq", "mail"), ("streams", "jobs"), ("bridgemq", "mail")]
 )
 async def test_a_list_that_is_cut_half_way_says_which_jobs_were_added(
-    cut_app: Corral, app: Corral, proxy: Proxy, protocol: str, name: str, fate: Fate
+    cut_app: Corral, app: Corral, proxy: Proxy, protocol: str, name: str, fault: ProxyFault
 ) -> None:
     queue = cut_app.queue(name, protocol=protocol)
-    proxy.rule(runs_script_number(4), fate)
+    proxy.rule(runs_script_number(4), fault)
     with pytest.raises(AddInterrupted, match=r"jobs were added, \d+ are in doubt") as caught:
         await queue.add_many([("chat", {"n": n}) for n in range(2600)])
     error, jobs = caught.value, await written(app, queue)
@@ -217,7 +217,7 @@ async def test_a_generator_that_is_cut_says_which_of_all_its_jobs_were_added(
     cut_app: Corral, app: Corral, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("corral.queue.CHECKED_TOGETHER", 500)
-    proxy.rule(runs_script_number(3), Fate.SWALLOW)
+    proxy.rule(runs_script_number(3), ProxyFault.SWALLOW)
     queue = cut_app.queue("mail")
     with pytest.raises(AddInterrupted) as caught:
         await queue.add_many(("greet", {"n": n}) for n in range(1001))

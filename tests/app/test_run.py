@@ -17,7 +17,7 @@ from corral.errors import RedisConnectionError
 from tests.support.polling import eventually
 from tests.support.servers import Server, free_port
 
-SHOP = """
+PROGRAM = """
 import asyncio, os, pathlib, sys
 from corral import Corral
 
@@ -46,14 +46,14 @@ if __name__ == "__main__":
 """
 
 
-class Shop:
+class WorkerProgram:
     """A process that works, and the queue it works on."""
 
     def __init__(self, url: str, folder: Path, concurrency: int, grace: float) -> None:
-        (folder / "shop.py").write_text(SHOP)
+        (folder / "program.py").write_text(PROGRAM)
         self._go = folder / "go"
         self._log = folder / "log"
-        words = [sys.executable, "shop.py", str(self._go), str(concurrency), str(grace)]
+        words = [sys.executable, "program.py", str(self._go), str(concurrency), str(grace)]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 words, cwd=folder, env={**os.environ, "REDIS_URL": url}, stdout=log, stderr=subprocess.STDOUT
@@ -62,7 +62,7 @@ class Shop:
     def log(self) -> str:
         return self._log.read_text()
 
-    def let_go(self) -> None:
+    def finish_handlers(self) -> None:
         """The handlers may end."""
         self._go.touch()
 
@@ -75,14 +75,14 @@ class Shop:
 
 
 @pytest.fixture
-def shop(url: str, tmp_path: Path) -> Iterator[Callable[..., Shop]]:
-    opened: list[Shop] = []
+def start_program(url: str, tmp_path: Path) -> Iterator[Callable[..., WorkerProgram]]:
+    opened: list[WorkerProgram] = []
 
-    def open_shop(concurrency: int = 1, grace: float = 30.0, address: str = url) -> Shop:
-        opened.append(Shop(address, tmp_path, concurrency, grace))
+    def start_program(concurrency: int = 1, grace: float = 30.0, address: str = url) -> WorkerProgram:
+        opened.append(WorkerProgram(address, tmp_path, concurrency, grace))
         return opened[-1]
 
-    yield open_shop
+    yield start_program
     for one in opened:
         one.process.kill()
         one.process.wait()
@@ -105,15 +105,15 @@ def state(app: Corral, job_id: str, protocol: str = "bullmq") -> JobState | None
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_stops_claiming_and_lets_running_jobs_end(
-    app: Corral, shop: Callable[..., Shop], number: signal.Signals
+    app: Corral, start_program: Callable[..., WorkerProgram], number: signal.Signals
 ) -> None:
     first, second = app.sync(app.queue("mail").add_many([("wait", 1), ("wait", 2)]))
-    worker = shop(concurrency=1)
+    worker = start_program(concurrency=1)
     assert eventually(lambda: state(app, first) is JobState.ACTIVE), worker.log()
     worker.send(number)
     assert eventually(lambda: "stopping" in worker.log())
     assert state(app, first) is JobState.ACTIVE
-    worker.let_go()
+    worker.finish_handlers()
     assert worker.exit_code() == 0
     assert state(app, first) is JobState.COMPLETED
     assert state(app, second) is JobState.WAITING, "no job was claimed after the signal"
@@ -122,10 +122,10 @@ def test_the_first_signal_stops_claiming_and_lets_running_jobs_end(
 
 @pytest.mark.parametrize("kind", ["wait", "block"])
 def test_what_still_runs_after_the_grace_is_given_back(
-    app: Corral, shop: Callable[..., Shop], server: Server, kind: str
+    app: Corral, start_program: Callable[..., WorkerProgram], server: Server, kind: str
 ) -> None:
     job = app.sync(app.queue("mail").add(kind))
-    worker = shop(grace=0.2)
+    worker = start_program(grace=0.2)
     assert eventually(lambda: state(app, job.id) is JobState.ACTIVE), worker.log()
     worker.send(signal.SIGTERM)
     assert worker.exit_code() == 0
@@ -137,10 +137,10 @@ def test_what_still_runs_after_the_grace_is_given_back(
 
 
 def test_the_second_signal_ends_at_once_and_gives_everything_back(
-    app: Corral, shop: Callable[..., Shop]
+    app: Corral, start_program: Callable[..., WorkerProgram]
 ) -> None:
     ids = app.sync(app.queue("mail").add_many([("wait", n) for n in range(20)]))
-    worker = shop(concurrency=5, grace=600)
+    worker = start_program(concurrency=5, grace=600)
     assert eventually(lambda: sum(state(app, job_id) is JobState.ACTIVE for job_id in ids) == 5), worker.log()
     worker.send(signal.SIGTERM)
     assert eventually(lambda: "stopping" in worker.log())
@@ -152,10 +152,12 @@ def test_the_second_signal_ends_at_once_and_gives_everything_back(
     assert sorted(int(job.id) for job in listed) == sorted(map(int, ids)), "each is there once"
 
 
-def test_both_protocols_are_left_by_the_same_signal(app: Corral, shop: Callable[..., Shop]) -> None:
+def test_both_protocols_are_left_by_the_same_signal(
+    app: Corral, start_program: Callable[..., WorkerProgram]
+) -> None:
     mail = app.sync(app.queue("mail").add("wait"))
     text = app.sync(app.queue(protocol="streams").add("embed", {}))
-    worker = shop(grace=0.2)
+    worker = start_program(grace=0.2)
     assert eventually(lambda: state(app, mail.id) is state(app, text.id, "streams") is JobState.ACTIVE), (
         worker.log()
     )
@@ -165,22 +167,24 @@ def test_both_protocols_are_left_by_the_same_signal(app: Corral, shop: Callable[
 
 
 def test_a_signal_before_the_server_answers_is_not_lost(
-    app: Corral, shop: Callable[..., Shop], server: Server
+    app: Corral, start_program: Callable[..., WorkerProgram], server: Server
 ) -> None:
     job = app.sync(app.queue("mail").add("wait"))
     with slow_server(server.port) as (address, is_dialled, answer):
-        worker = shop(grace=30, address=address)
+        worker = start_program(grace=30, address=address)
         assert is_dialled()
         worker.send(signal.SIGTERM)
-        worker.let_go()
+        worker.finish_handlers()
         answer()
         assert worker.exit_code() == 0, worker.log()
     assert state(app, job.id) in (JobState.WAITING, JobState.COMPLETED)
 
 
-def test_two_signals_end_a_worker_whose_server_is_silent(shop: Callable[..., Shop], server: Server) -> None:
+def test_two_signals_end_a_worker_whose_server_is_silent(
+    start_program: Callable[..., WorkerProgram], server: Server
+) -> None:
     with slow_server(server.port) as (address, is_dialled, _):
-        worker = shop(address=address)
+        worker = start_program(address=address)
         assert is_dialled()
         worker.send(signal.SIGTERM)
         worker.send(signal.SIGINT)

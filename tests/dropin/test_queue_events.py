@@ -12,7 +12,7 @@ from corral.bullmq.queue_events import READ_COUNT
 from tests.dropin.factory import EventRecorder, Factory
 from tests.dropin.node_queue import NodeQueue
 from tests.support.polling import until
-from tests.support.proxy import Fate, Proxy, runs
+from tests.support.proxy import Proxy, ProxyFault, runs
 
 
 async def test_callbacks_get_nodes_events(factory: Factory, node_queue: NodeQueue) -> None:
@@ -143,10 +143,12 @@ async def _running(events: QueueEvents) -> bool:
 
 
 @pytest.mark.parametrize(
-    "fate", [Fate.CUT_BEFORE, Fate.CUT_INSIDE, Fate.SWALLOW, Fate.CUT_REPLY], ids=lambda fate: fate.name
+    "fault",
+    [ProxyFault.CUT_BEFORE, ProxyFault.CUT_INSIDE, ProxyFault.SWALLOW, ProxyFault.CUT_REPLY],
+    ids=lambda fault: fault.name,
 )
 async def test_no_event_is_missed_or_emitted_twice_across_a_reconnect(
-    factory: Factory, proxy: Proxy, fate: Fate
+    factory: Factory, proxy: Proxy, fault: ProxyFault
 ) -> None:
     """Every third read fails while jobs are added."""
     recorded: list[tuple[str, str]] = []
@@ -163,7 +165,7 @@ async def test_no_event_is_missed_or_emitted_twice_across_a_reconnect(
         reads += 1
         return reads % 3 == 0
 
-    rule = proxy.rule(every_third, fate, times=4, shares=(0.3, 0.9))
+    rule = proxy.rule(every_third, fault, times=4, shares=(0.3, 0.9))
     queue = Queue("mail", {"connection": factory.url})
     added = 0
     while len(faults.events) < 4:

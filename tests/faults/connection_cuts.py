@@ -62,7 +62,7 @@ async def storm(harness: FaultHarness, proxy: Proxy, *, jobs: int, random: Rando
     async with harness.worker(work, through(proxy), lock_ms=5000):
         # the first contact is over: from here on a worker bears everything
         rules = [
-            proxy.rule(lambda _: random.random() < ODDS / len(CUTS), fate, ENDLESS, PLACES) for fate in CUTS
+            proxy.rule(lambda _: random.random() < ODDS / len(CUTS), fault, ENDLESS, PLACES) for fault in CUTS
         ]
         for _ in range(BURSTS):
             await add_work(harness, jobs // BURSTS)

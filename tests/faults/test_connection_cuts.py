@@ -7,15 +7,15 @@ import pytest
 from tests.faults.connection_cuts import add_work, expected, finish, storm, through, work
 from tests.faults.trips import CUTS, Trip, cut_every, cuts, is_adoption, is_trip
 from tests.support.polling import becomes_true
-from tests.support.proxy import LATE_S, Fate
+from tests.support.proxy import LATE_S, ProxyFault
 from tests.support.worker_processes import scaled, seeded
 
 pytestmark = pytest.mark.faults
 
 
-@pytest.mark.parametrize(("fate", "number"), cuts(2, 3, 7))
-async def test_trips_that_settle_and_claim_may_be_cut_anywhere(harness, proxy, fate, number):
-    rule = cut_every(proxy, number, is_trip(harness.protocol, Trip.BOTH), fate)
+@pytest.mark.parametrize(("fault", "number"), cuts(2, 3, 7))
+async def test_trips_that_settle_and_claim_may_be_cut_anywhere(harness, proxy, fault, number):
+    rule = cut_every(proxy, number, is_trip(harness.protocol, Trip.BOTH), fault)
     await add_work(harness, scaled(120, least=60))
     async with harness.worker(work, through(proxy), concurrency=4):
         await finish(harness)
@@ -23,9 +23,9 @@ async def test_trips_that_settle_and_claim_may_be_cut_anywhere(harness, proxy, f
     harness.assert_attempts(expected(harness))
 
 
-@pytest.mark.parametrize(("fate", "number"), cuts(2, 3))
-async def test_trips_that_only_claim_may_be_cut_anywhere(harness, proxy, fate, number):
-    rule = cut_every(proxy, number, is_trip(harness.protocol, Trip.CLAIM), fate)
+@pytest.mark.parametrize(("fault", "number"), cuts(2, 3))
+async def test_trips_that_only_claim_may_be_cut_anywhere(harness, proxy, fault, number):
+    rule = cut_every(proxy, number, is_trip(harness.protocol, Trip.CLAIM), fault)
     async with harness.worker(work, through(proxy)):
         for _ in range(scaled(15, least=8)):
             await add_work(harness, 3)
@@ -34,10 +34,10 @@ async def test_trips_that_only_claim_may_be_cut_anywhere(harness, proxy, fate, n
     harness.assert_attempts(expected(harness))
 
 
-@pytest.mark.parametrize(("fate", "number"), cuts(2, 3))
-async def test_trips_that_only_settle_may_be_cut_anywhere(harness, proxy, fate, number):
+@pytest.mark.parametrize(("fault", "number"), cuts(2, 3))
+async def test_trips_that_only_settle_may_be_cut_anywhere(harness, proxy, fault, number):
     held = 8
-    rule = cut_every(proxy, number, is_trip(harness.protocol, Trip.SETTLE), fate)
+    rule = cut_every(proxy, number, is_trip(harness.protocol, Trip.SETTLE), fault)
     for _ in range(scaled(3, least=2)):
         begun, may_end = [], asyncio.Semaphore(0)
 
@@ -61,10 +61,10 @@ async def test_trips_that_only_settle_may_be_cut_anywhere(harness, proxy, fate, 
     harness.assert_attempts(expected(harness))
 
 
-@pytest.mark.parametrize("fate", [*CUTS, Fate.SILENCE])
-async def test_asking_for_the_claims_of_a_lost_answer_may_be_cut_anywhere(harness, proxy, fate):
-    lost = cut_every(proxy, 3, is_trip(harness.protocol, Trip.BOTH), Fate.SWALLOW)
-    rule = cut_every(proxy, 2, is_adoption(harness.protocol), fate)
+@pytest.mark.parametrize("fault", [*CUTS, ProxyFault.SILENCE])
+async def test_asking_for_the_claims_of_a_lost_answer_may_be_cut_anywhere(harness, proxy, fault):
+    lost = cut_every(proxy, 3, is_trip(harness.protocol, Trip.BOTH), ProxyFault.SWALLOW)
+    rule = cut_every(proxy, 2, is_adoption(harness.protocol), fault)
     await add_work(harness, scaled(120, least=60))
     async with harness.worker(work, through(proxy), concurrency=4):
         await finish(harness)
@@ -79,7 +79,7 @@ async def test_a_trip_that_arrives_when_its_worker_has_gone_on_runs_nothing_twic
         await asyncio.sleep(LATE_S / 6)
         return await work(job)
 
-    rule = cut_every(proxy, 3, is_trip(harness.protocol, trip), Fate.LATE)
+    rule = cut_every(proxy, 3, is_trip(harness.protocol, trip), ProxyFault.LATE)
     async with harness.worker(nap_and_work, through(proxy), concurrency=3):
         for _ in range(scaled(8, least=6)):
             # more than can be claimed before the late trip is there

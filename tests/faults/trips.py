@@ -8,7 +8,7 @@ from corral.protocols.bridgemq.scripts import SCRIPTS as BRIDGEMQ
 from corral.protocols.bullmq.keys import BullmqKeys
 from corral.protocols.bullmq.scripts import SCRIPTS as BULLMQ
 from corral.protocols.streams.scripts import SCRIPTS as STREAMS
-from tests.support.proxy import Command, Fate, Proxy, Rule, runs_script
+from tests.support.proxy import Command, Proxy, ProxyFault, Rule, runs_script
 
 Matches = Callable[[Command], bool]
 
@@ -17,7 +17,7 @@ ENDLESS = 1_000_000_000
 PLACES = (0.0, 0.001, 0.5, 1.0)
 """Where a command or a reply is cut: before, after its first bytes, in its middle, before its last byte."""
 
-CUTS = (Fate.CUT_BEFORE, Fate.CUT_INSIDE, Fate.SWALLOW, Fate.CUT_REPLY)
+CUTS = (ProxyFault.CUT_BEFORE, ProxyFault.CUT_INSIDE, ProxyFault.SWALLOW, ProxyFault.CUT_REPLY)
 """The client sees the connection break."""
 
 SILENCES = 3
@@ -78,12 +78,12 @@ def every(number: int, matches: Matches) -> Matches:
     return counted
 
 
-def cut_every(proxy: Proxy, number: int, matches: Matches, fate: Fate) -> Rule:
-    """Let each so-many-th command that matches meet this fate, cut at a place that changes."""
-    times = SILENCES if fate is Fate.SILENCE else ENDLESS
-    return proxy.rule(every(number, matches), fate, times, PLACES)
+def cut_every(proxy: Proxy, number: int, matches: Matches, fault: ProxyFault) -> Rule:
+    """Let each so-many-th command that matches meet this fault, cut at a place that changes."""
+    times = SILENCES if fault is ProxyFault.SILENCE else ENDLESS
+    return proxy.rule(every(number, matches), fault, times, PLACES)
 
 
-def cuts(*numbers: int) -> list[tuple[Fate, int]]:
-    """(fate, each so-many-th) for every cut, and one silence."""
-    return [*((fate, number) for fate in CUTS for number in numbers), (Fate.SILENCE, numbers[0])]
+def cuts(*numbers: int) -> list[tuple[ProxyFault, int]]:
+    """(fault, each so-many-th) for every cut, and one silence."""
+    return [*((fault, number) for fault in CUTS for number in numbers), (ProxyFault.SILENCE, numbers[0])]

@@ -15,7 +15,7 @@ import redis
 from tests.gateway.conftest import OpenGateway
 from tests.support.gateway import Gateway, emit, problem_of
 from tests.support.polling import block, eventually
-from tests.support.proxy import Fate, Proxy, runs
+from tests.support.proxy import Proxy, ProxyFault, runs
 from tests.support.servers import Server, start_valkey
 from tests.support.sse import job_events
 
@@ -90,7 +90,7 @@ def test_a_lost_reply_and_a_repeated_request_under_the_same_key_create_one_job(
 ) -> None:
     gateway = open_quick(open_gateway, proxy.url)
     gateway.submit()
-    rule = proxy.rule(runs("EVALSHA"), Fate.SWALLOW)
+    rule = proxy.rule(runs("EVALSHA"), ProxyFault.SWALLOW)
     key = {"Idempotency-Key": "order-7"}
     lost = gateway.create(headers=key)
     assert (lost.status_code, rule.met) == (503, 1)

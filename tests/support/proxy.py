@@ -12,7 +12,7 @@ import hiredis
 Command = list[bytes]
 
 
-class Fate(Enum):
+class ProxyFault(Enum):
     """What becomes of a command."""
 
     CUT_BEFORE = "the server never sees it"
@@ -30,20 +30,20 @@ LATE_S = 0.3
 
 @dataclass
 class Rule:
-    """Commands that match meet this fate, so many times."""
+    """Commands that match meet this fault, so many times."""
 
     matches: Callable[[Command], bool]
-    fate: Fate
+    fault: ProxyFault
     times: int
     shares: tuple[float, ...] = (0.5,)
     """How much of a command or reply that is cut still passes: one after the other, then from the start."""
     met: int = 0
 
 
-class Doom(NamedTuple):
-    """One command's fate, and how much passes where it is to be cut."""
+class CommandFault(NamedTuple):
+    """One command's fault, and how much passes where it is to be cut."""
 
-    fate: Fate
+    fault: ProxyFault
     share: float
 
     def cut(self, raw: bytes) -> bytes:
@@ -55,7 +55,7 @@ class Proxy:
     """Stands before the server on `port`; runs in a thread of its own, which no blocked test loop stops.
 
     >>> with Proxy(6379) as proxy:
-    ...     proxy.rule(runs("EVALSHA"), Fate.SWALLOW)
+    ...     proxy.rule(runs("EVALSHA"), ProxyFault.SWALLOW)
     """
 
     def __init__(self, port: int) -> None:
@@ -100,12 +100,12 @@ class Proxy:
     def rule(
         self,
         matches: Callable[[Command], bool],
-        fate: Fate,
+        fault: ProxyFault,
         times: int = 1,
         shares: tuple[float, ...] = (0.5,),
     ) -> Rule:
-        """Let the next `times` commands that match meet `fate`; `met` counts them."""
-        rule = Rule(matches, fate, times, shares)
+        """Let the next `times` commands that match meet `fault`; `met` counts them."""
+        rule = Rule(matches, fault, times, shares)
         self._rules.append(rule)
         return rule
 
@@ -157,14 +157,14 @@ class Proxy:
         finally:
             self._links.discard(link)
 
-    def doom_of(self, command: Command) -> Doom | None:
+    def doom_of(self, command: Command) -> CommandFault | None:
         """Note a command and look up what becomes of it."""
         self.commands.append(command)
         for rule in self._rules:
             if rule.met < rule.times and rule.matches(command):
                 share = rule.shares[rule.met % len(rule.shares)]
                 rule.met += 1
-                return Doom(rule.fate, share)
+                return CommandFault(rule.fault, share)
         return None
 
 
@@ -175,7 +175,7 @@ class Link:
         self._proxy = proxy
         self._reader, self._writer = reader, writer
         self._far_writer: asyncio.StreamWriter | None = None
-        self._reply_doom: Doom | None = None
+        self._reply_doom: CommandFault | None = None
         self._has_answered = asyncio.Event()
 
     async def run(self, upstream: int) -> None:
@@ -207,39 +207,39 @@ class Link:
     async def _forward(self, command: Command) -> bool:
         assert self._far_writer is not None
         raw = b"*%d\r\n" % len(command) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in command)
-        doom = self._proxy.doom_of(command)
-        match doom:
-            case Doom(Fate.CUT_BEFORE):
+        command_fault = self._proxy.doom_of(command)
+        match command_fault:
+            case CommandFault(ProxyFault.CUT_BEFORE):
                 return False
-            case Doom(Fate.CUT_INSIDE):
-                self._far_writer.write(doom.cut(raw))
+            case CommandFault(ProxyFault.CUT_INSIDE):
+                self._far_writer.write(command_fault.cut(raw))
                 await self._far_writer.drain()
                 return False
-            case Doom(Fate.LATE):
+            case CommandFault(ProxyFault.LATE):
                 self._writer.transport.abort()
                 await asyncio.sleep(LATE_S)
-        if doom is not None:
-            self._reply_doom = doom
+        if command_fault is not None:
+            self._reply_doom = command_fault
         self._far_writer.write(raw)
         await self._far_writer.drain()
-        if doom is not None and doom.fate is Fate.LATE:
+        if command_fault is not None and command_fault.fault is ProxyFault.LATE:
             await self._has_answered.wait()
             return False
         return True
 
     async def _replies(self, far_reader: asyncio.StreamReader) -> None:
         while chunk := await far_reader.read(65536):
-            doom = self._reply_doom
-            match doom:
-                case Doom(Fate.SWALLOW | Fate.LATE):
+            command_fault = self._reply_doom
+            match command_fault:
+                case CommandFault(ProxyFault.SWALLOW | ProxyFault.LATE):
                     self._has_answered.set()
                     return
-                case Doom(Fate.SILENCE):
+                case CommandFault(ProxyFault.SILENCE):
                     continue
-                case Doom(Fate.HELD):
+                case CommandFault(ProxyFault.HELD):
                     await self._proxy.released.wait()
-                case Doom(Fate.CUT_REPLY):
-                    self._writer.write(doom.cut(chunk))
+                case CommandFault(ProxyFault.CUT_REPLY):
+                    self._writer.write(command_fault.cut(chunk))
                     await self._writer.drain()
                     return
             self._writer.write(chunk)

@@ -12,7 +12,7 @@ from corral.errors import JobCancelled
 from corral.protocols.bullmq.scripts import SCRIPTS
 from corral.worker import WorkerEventKind
 from tests.support.polling import becomes_true, block, eventually, outlast, until
-from tests.support.proxy import Fate, Proxy, runs_script
+from tests.support.proxy import Proxy, ProxyFault, runs_script
 from tests.support.worker_harness import AT_ONCE, WorkerHarness
 
 EXTEND = runs_script(SCRIPTS["extend"].sha)
@@ -196,7 +196,7 @@ async def test_a_claim_whose_answer_came_late_is_renewed_before_its_handler_begi
                 renewed.append(proxy.count(EXTEND) - before)
 
         await harness.submit("work", 1, 2, 3)
-        proxy.rule(TURN, Fate.HELD)
+        proxy.rule(TURN, ProxyFault.HELD)
         starting = asyncio.create_task(start(harness, lock_ms=30_000))
         assert await becomes_true(lambda: proxy.count(TURN))
         harness.clock.offset_ms += 31_000  # the machine slept while the answer was on its way
@@ -252,7 +252,7 @@ async def test_a_late_claim_is_given_back_when_the_worker_stops(server):
             block(0.01)
 
         ids = await harness.submit("work", 1, 2)
-        proxy.rule(EXTEND, Fate.HELD)
+        proxy.rule(EXTEND, ProxyFault.HELD)
         worker = await start(harness, lock_ms=30_000)
         assert await becomes_true(lambda: proxy.count(EXTEND))
         stopping = asyncio.create_task(worker.stop(grace=5))

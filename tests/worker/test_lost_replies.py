@@ -13,7 +13,7 @@ from corral.protocols.bullmq.scripts import SCRIPTS
 from corral.store.client import Reconnect
 from corral.worker import WorkerEventKind
 from tests.support.polling import becomes_true
-from tests.support.proxy import Fate, runs, runs_script
+from tests.support.proxy import ProxyFault, runs, runs_script
 from tests.support.servers import free_port, start_valkey
 from tests.support.worker_harness import AT_ONCE, WorkerHarness
 
@@ -36,11 +36,11 @@ def claims(command):
     return TURN(command) and int(command[2]) == len(BullmqKeys("bull", "").fixed)
 
 
-CUTS = [Fate.CUT_BEFORE, Fate.CUT_INSIDE, Fate.SWALLOW, Fate.CUT_REPLY]
+CUTS = [ProxyFault.CUT_BEFORE, ProxyFault.CUT_INSIDE, ProxyFault.SWALLOW, ProxyFault.CUT_REPLY]
 
 
-@pytest.mark.parametrize("fate", CUTS)
-async def test_a_settlement_whose_answer_is_lost_is_applied_once(harness, proxy, fate):
+@pytest.mark.parametrize("fault", CUTS)
+async def test_a_settlement_whose_answer_is_lost_is_applied_once(harness, proxy, fault):
     runs_of_job = []
 
     @harness.handle("work")
@@ -48,7 +48,7 @@ async def test_a_settlement_whose_answer_is_lost_is_applied_once(harness, proxy,
         runs_of_job.append(job.attempt)
         return "done"
 
-    rule = proxy.rule(settles, fate)
+    rule = proxy.rule(settles, fault)
     async with harness.worker():
         [job] = await harness.ended(*await harness.submit("work", {}, options=AT_ONCE))
         assert await becomes_true(lambda: harness.reported(WorkerEventKind.SETTLED))
@@ -59,8 +59,8 @@ async def test_a_settlement_whose_answer_is_lost_is_applied_once(harness, proxy,
     assert harness.metric("corral_jobs_total", outcome="completed") == 1
 
 
-@pytest.mark.parametrize("fate", CUTS)
-async def test_a_retry_whose_answer_is_lost_spends_one_attempt(harness, proxy, fate):
+@pytest.mark.parametrize("fault", CUTS)
+async def test_a_retry_whose_answer_is_lost_spends_one_attempt(harness, proxy, fault):
     attempts = []
 
     @harness.handle("work")
@@ -69,7 +69,7 @@ async def test_a_retry_whose_answer_is_lost_spends_one_attempt(harness, proxy, f
         if job.attempt < 3:
             raise Transient("again")
 
-    rule = proxy.rule(settles, fate)
+    rule = proxy.rule(settles, fault)
     async with harness.worker():
         [job] = await harness.ended(*await harness.submit("work", {}, options=AT_ONCE))
     assert rule.met == 1
@@ -78,8 +78,8 @@ async def test_a_retry_whose_answer_is_lost_spends_one_attempt(harness, proxy, f
     assert harness.reported(WorkerEventKind.LOST) == harness.reported(WorkerEventKind.UNKNOWN) == []
 
 
-@pytest.mark.parametrize("fate", CUTS)
-async def test_jobs_claimed_in_a_trip_whose_answer_is_lost_are_taken_over_at_once(harness, proxy, fate):
+@pytest.mark.parametrize("fault", CUTS)
+async def test_jobs_claimed_in_a_trip_whose_answer_is_lost_are_taken_over_at_once(harness, proxy, fault):
     ran = []
 
     @harness.handle("work")
@@ -88,7 +88,7 @@ async def test_jobs_claimed_in_a_trip_whose_answer_is_lost_are_taken_over_at_onc
 
     async with harness.worker():
         assert await becomes_true(lambda: proxy.count(runs("BZPOPMIN")))
-        rule = proxy.rule(claims, fate)
+        rule = proxy.rule(claims, fault)
         ids = await harness.submit("work", 1, 2, 3)
         jobs = await harness.ended(*ids, seconds=5)
     assert rule.met == 1
@@ -104,7 +104,7 @@ async def test_a_trip_that_settles_and_claims_and_is_lost_does_both_once(harness
     async def work(job):
         ran.append(job.data)
 
-    rule = proxy.rule(settles, Fate.SWALLOW, times=2)
+    rule = proxy.rule(settles, ProxyFault.SWALLOW, times=2)
     ids = await harness.submit("work", *range(6))
     async with harness.worker(concurrency=2):
         await harness.ended(*ids)
@@ -125,7 +125,7 @@ async def test_two_trips_that_are_lost_together_do_both_once(harness, proxy):
     async with harness.worker(concurrency=2):
         [first] = await harness.submit("work", "first")
         assert await becomes_true(lambda: ran and runs("BZPOPMIN")(proxy.commands[-1]))
-        held = proxy.rule(claims, Fate.HELD)
+        held = proxy.rule(claims, ProxyFault.HELD)
         [second] = await harness.submit("work", "second")
         assert await becomes_true(lambda: held.met)
         ends.set()
@@ -148,7 +148,7 @@ async def test_a_settlement_answered_only_after_its_lock_could_have_gone_is_repo
     async def work(job):
         return "done"
 
-    rule = proxy.rule(settles, Fate.SWALLOW)
+    rule = proxy.rule(settles, ProxyFault.SWALLOW)
     with capture_logs() as logs:
         async with harness.worker(profile=Profile(name="w", lock_ms=30_000)):
 

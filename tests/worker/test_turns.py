@@ -19,7 +19,7 @@ from corral.errors import (
 from corral.protocols.bullmq.scripts import SCRIPTS
 from corral.worker import WorkerEventKind
 from tests.support.polling import becomes_true, block, outlast
-from tests.support.proxy import Fate, Proxy, runs, runs_script
+from tests.support.proxy import Proxy, ProxyFault, runs, runs_script
 from tests.support.servers import free_port
 from tests.support.worker_harness import AT_ONCE, WorkerHarness
 
@@ -186,7 +186,7 @@ async def test_what_ends_while_the_worker_is_told_that_all_places_are_taken_make
         async with harness.worker(concurrency=2):
             # the first wait took the marker with it
             assert await becomes_true(lambda: ran and proxy.count(runs("BZPOPMIN")) == 2)
-            held = proxy.rule(TURN, Fate.HELD)
+            held = proxy.rule(TURN, ProxyFault.HELD)
             client.zadd("bull:work:marker", {"0": 0})
             assert await becomes_true(lambda: held.met)
             end.set()

@@ -18,7 +18,7 @@ from corral.protocols.bullmq.scripts import SCRIPTS
 from tests.protocols.bullmq.paired_flows import POLICIES, policy_name
 from tests.support.node import Node
 from tests.support.polling import until
-from tests.support.proxy import Fate, Proxy, runs_script
+from tests.support.proxy import Proxy, ProxyFault, runs_script
 from tests.support.servers import Server
 
 QUEUES = ("mail", "pay", "ship")
@@ -155,15 +155,19 @@ async def test_a_long_tick_does_not_hold_up_the_next(shared: SharedQueues) -> No
         assert await until(together, "three ticks at a time")
 
 
-@pytest.mark.parametrize("fate", [Fate.CUT_BEFORE, Fate.SWALLOW, Fate.CUT_REPLY], ids=lambda fate: fate.name)
+@pytest.mark.parametrize(
+    "fault", [ProxyFault.CUT_BEFORE, ProxyFault.SWALLOW, ProxyFault.CUT_REPLY], ids=lambda fault: fault.name
+)
 @pytest.mark.parametrize("verb", ["iterate", "turn"])
-async def test_a_schedule_survives_lost_answers(node: Node, server: Server, verb: str, fate: Fate) -> None:
+async def test_a_schedule_survives_lost_answers(
+    node: Node, server: Server, verb: str, fault: ProxyFault
+) -> None:
     with Proxy(server.port) as proxy:
         shared = await SharedQueues(node, server, proxy.url).open()
         await shared.ask("mail", "upsertJobScheduler", "tick", {"every": 60}, {"name": "work", "data": {}})
         async with shared.works():
             await ticked(shared, 2)
-            rule = proxy.rule(runs_script(SCRIPTS[verb].sha), fate, times=3)
+            rule = proxy.rule(runs_script(SCRIPTS[verb].sha), fault, times=3)
             await ticked(shared, 10)
         assert rule.met == 3
         await assert_in_step(shared, 60)
