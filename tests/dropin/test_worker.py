@@ -174,7 +174,7 @@ async def test_a_job_whose_backoff_has_no_strategy_is_left_active_as_in_node(
 
     opts = {"attempts": 3, "backoff": {"type": "mine"}}
     theirs = await node_queue.add("send", {}, **opts)
-    await node_queue.works({"fail": -1})
+    await node_queue.works({"fail": -1}, stalledInterval=200)
 
     async def has_failed() -> Any:
         return (await node_queue.node("seen", handle="worker"))["errors"]
