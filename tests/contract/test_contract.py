@@ -224,6 +224,51 @@ async def test_an_extended_claim_outlives_its_lock(harness: QueueHarness):
     assert (await broker.turn([harness.settle(claim)], 0)).verdicts == [None]
 
 
+async def lose_the_answer(harness: QueueHarness, broker, want: int) -> object:
+    """Claim and lose the answer; return the trip's receipt."""
+    real_run = harness.store.run
+
+    async def run_and_lose(*args, **kwargs):
+        await real_run(*args, **kwargs)
+        raise ConnectionError("the answer was lost")
+
+    harness.store.run = run_and_lose
+    with pytest.raises(ConnectionError):
+        await broker.turn([], want)
+    harness.store.run = real_run
+    return broker.unanswered
+
+
+async def test_what_a_trip_claimed_is_extended_by_its_receipt(harness: QueueHarness):
+    broker, other = harness.broker(lock_ms=600), harness.broker("worker-b", lock_ms=600)
+    beating = harness.broker(lock_ms=600)
+    await broker.submit([harness.job(), harness.job()])
+    receipt = await lose_the_answer(harness, broker, 3)
+    for _ in range(8):
+        await outlast(0.1)
+        await beating.extend([], [receipt])
+        await other.recover()
+        assert (await other.turn([], 1)).claims == []
+    settlements = [harness.settle(claim) for claim in (await broker.recover(owner=receipt)).claims]
+    assert (await broker.turn(settlements, 0)).verdicts == [None, None]
+
+
+async def test_a_receipt_does_not_extend_what_another_worker_has_claimed_since(harness: QueueHarness):
+    broker, other = harness.broker(lock_ms=150), harness.broker("worker-b", lock_ms=150, max_stalls=5)
+    await broker.submit([harness.job()])
+    receipt = await lose_the_answer(harness, broker, 1)
+    again = await take_over(harness, other)
+    third = harness.broker("worker-c", lock_ms=150, max_stalls=5)
+
+    async def taken() -> list[Claim]:
+        await broker.extend([], [receipt])
+        await third.recover()
+        return list((await third.turn([], 1)).claims)
+
+    [claim] = await until(taken, "the abandoned job is claimed")
+    assert claim.job.id == again.job.id
+
+
 async def take_over(harness: QueueHarness, other) -> object:
     """Recover until another worker has claimed the abandoned job."""
 

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from corral.core.job import JobState
 from corral.core.ports import Profile
 from corral.errors import JobCancelled
+from corral.protocols import bridgemq, streams
 from corral.protocols.bullmq.scripts import SCRIPTS
 from corral.worker import WorkerEventKind
 from tests.support.polling import becomes_true, block, eventually, outlast, until
@@ -207,6 +208,39 @@ async def test_a_claim_whose_answer_came_late_is_renewed_before_its_handler_begi
         assert all(renewed)
         await worker.stop(0)
         await harness.close()
+
+
+async def test_claims_whose_answer_is_on_its_way_are_renewed(server, each_harness):
+    """As where a handler blocks the loop that should read it."""
+    turn = runs_script(turn_script(each_harness.protocol.spec.name))
+    starts = []
+
+    async def work(job):
+        starts.append(job.id)
+
+    with Proxy(server.port) as proxy:
+        harness = each_harness
+        harness.worker_url = proxy.url
+        harness.handlers.add(harness.job_name, work)
+        ids = await harness.submit(harness.job_name, {}, {}, {})
+        proxy.rule(turn, ProxyFault.HELD)
+        starting = asyncio.create_task(start(harness, lock_ms=400, recover_ms=100, max_stalls=5))
+        assert await becomes_true(lambda: proxy.count(turn))
+        rival = harness.broker("rival", lock_ms=400, recover_ms=100, max_stalls=5)
+        for _ in range(10):
+            await outlast(0.12)
+            assert (await rival.recover()).requeued == []
+        proxy.let_go()
+        worker = await starting
+        assert [job.state for job in await harness.ended(*ids)] == [JobState.COMPLETED] * 3
+        await worker.stop(0)
+    assert sorted(starts) == sorted(ids)
+    assert harness.reported(WorkerEventKind.LOST) == []
+
+
+def turn_script(protocol):
+    scripts = {"bullmq": SCRIPTS, "streams": streams.scripts.SCRIPTS, "bridgemq": bridgemq.scripts.SCRIPTS}
+    return scripts[protocol]["turn"].sha
 
 
 async def start(harness, **profile):

@@ -219,8 +219,8 @@ class EmittingBroker(BullmqBroker):
             self._emit("stalled", job_id, "active")
         return recovery
 
-    async def extend(self, claims: Sequence[Claim]) -> Extension:
-        extension = await super().extend(claims)
+    async def extend(self, claims: Sequence[Claim], receipts: Sequence[str] = ()) -> Extension:
+        extension = await super().extend(claims, receipts)
         lost = [claim.job.id for claim in extension.lost]
         kept = [claim.job.id for claim in claims if claim.job.id not in lost]
         if lost:

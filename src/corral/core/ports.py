@@ -152,8 +152,8 @@ class Broker(Protocol[R]):
     async def wait(self, rest: Rest) -> None:
         """Return when there may be work again, at most 5 s from now; on a connection of its own."""
 
-    async def extend(self, claims: Sequence[Claim[R]]) -> Extension[R]:
-        """Renew the locks of these claims."""
+    async def extend(self, claims: Sequence[Claim[R]], receipts: Sequence[R] = ()) -> Extension[R]:
+        """Renew the locks of these claims, and of all that was claimed under these receipts of trips."""
 
     async def promote(self) -> int:
         """Make due jobs claimable; return how many were moved."""
@@ -163,7 +163,8 @@ class Broker(Protocol[R]):
 
     @property
     def unanswered(self) -> R | None:
-        """The receipt of a claim whose answer was lost, until `recover` was called for it; else None."""
+        """The receipt of a trip that claims and has no answer: it is under way, or its answer was lost and
+        `recover` was not called for it yet; else None. It may be read in another thread."""
 
     async def close(self) -> None:
         """Close the connections this broker opened for itself."""

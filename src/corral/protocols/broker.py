@@ -197,6 +197,10 @@ class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
         """Renew claims; return the indexes of those that are lost, and of those to be cancelled."""
 
     @abstractmethod
+    async def _renew_trip(self, receipt: R) -> None:
+        """Renew what one trip claimed and is still held."""
+
+    @abstractmethod
     async def _sweep(self) -> Recovery[R]:
         """Requeue the jobs of dead workers."""
 
@@ -204,7 +208,7 @@ class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
     async def _adopt(self, owner: R) -> Sequence[Claim[R]]:
         """Return what was claimed under a receipt and is still held."""
 
-    async def extend(self, claims: Sequence[Claim[R]]) -> Extension[R]:
+    async def extend(self, claims: Sequence[Claim[R]], receipts: Sequence[R] = ()) -> Extension[R]:
         lost: list[Claim[R]] = []
         cancelled: list[Claim[R]] = []
         for start in range(0, len(claims), MOST_ROWS):
@@ -212,6 +216,8 @@ class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
             lost_indexes, cancelled_indexes = await self._renew(chunk)
             lost += [chunk[index] for index in lost_indexes]
             cancelled += [chunk[index] for index in cancelled_indexes]
+        for receipt in receipts:
+            await self._renew_trip(receipt)
         return Extension(lost, cancelled)
 
     async def recover(self, owner: R | None = None) -> Recovery[R]:

@@ -7,6 +7,7 @@ from threading import Thread
 from time import perf_counter
 from typing import Any
 
+from corral.core.job import Claim
 from corral.errors import RedisError
 from corral.telemetry.logs import logger
 from corral.telemetry.metrics import LOST_LOCKS
@@ -21,19 +22,27 @@ STOP_TIMEOUT_S = 2.0
 class Heartbeat:
     """Renews the locks of all held claims at a quarter of their life, even while handlers block the loop.
 
+    Also renews what a blocked loop has claimed and does not hold yet: `unread` returns those claims, and the
+    receipts of trips without an answer.
     Calls `lost` on the worker's event loop when some are lost.
 
     A beat that fails is logged and counted, the handlers go on, and the next beat tries again.
     """
 
     def __init__(
-        self, config: WorkerConfig, held: Callable[[], list[Attempt]], lost: Callable[[], None]
+        self,
+        config: WorkerConfig,
+        *,
+        held: Callable[[], list[Attempt]],
+        unread: Callable[[float], tuple[list[Claim], list[Any]]],
+        lost: Callable[[], None],
     ) -> None:
         self.interval = min(config.profile.lock_ms / 4000, LONGEST_INTERVAL_S)
         self._open_connections = config.open_connections
         self._clock = config.clock
         self._metrics = config.metrics
         self._held = held
+        self._unread = unread
         self._some_lost = lost
         self._log = logger("heartbeat", queue=config.queue)
         self._worker_loop = asyncio.get_running_loop()
@@ -95,11 +104,12 @@ class Heartbeat:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def _beat(self, connections: Connections) -> None:
-        held = self._held()
+        held, (unread, receipts) = self._held(), self._unread(self.interval * 1000)
         start, now = perf_counter(), moment(self._clock)
         try:
-            if held:
-                extension = await connections.broker.extend([attempt.claim for attempt in held])
+            if held or unread or receipts:
+                claims = [attempt.claim for attempt in held] + unread
+                extension = await connections.broker.extend(claims, receipts)
                 self._metrics.renewed(len(held), 0, perf_counter() - start)
                 lost, cancelled = set(map(id, extension.lost)), set(map(id, extension.cancelled))
                 for attempt in held:

@@ -95,6 +95,8 @@ class TurnLoop:
         self._new_claims: Sequence[Claim] = ()
         """Claims of the last trip, which are started when the next is under way."""
         self._new_claims_at = self._claimed_at
+        self._unread_claims: Sequence[Claim] = ()
+        """The same, from the reply on until they are held; the heartbeat's thread reads this."""
         self._rest: Rest | None = None
         """Why the last trip claimed no more; None: claim again."""
         self._is_claiming = True
@@ -110,6 +112,16 @@ class TurnLoop:
                 return list(self.held)
             except RuntimeError:
                 continue  # it changed while it was read
+
+    def unread_claims(self, older_ms: float) -> tuple[list[Claim], list[Any]]:
+        """Return claims that are not held yet, and the receipt of claims without a reply, where they were
+        requested so long ago; in another thread, while this one may be blocked."""
+        claims, receipt = self._unread_claims, self._broker.unanswered
+        if not claims and receipt is None:
+            return [], []
+        if moment(self._clock).since(self._claimed_at) < older_ms:
+            return [], []
+        return list(claims), [] if receipt is None else [receipt]
 
     # -- called by the executor ---------------------------------------------------------------------------
 
@@ -206,7 +218,10 @@ class TurnLoop:
         trip.sends += 1
         if trip.want:
             self._claimed_at = trip.sent_at
-        return await self._broker.turn([ended.settlement for ended in trip.batch], trip.want)
+        turn = await self._broker.turn([ended.settlement for ended in trip.batch], trip.want)
+        if trip.want:
+            self._unread_claims = turn.claims
+        return turn
 
     async def _answered(self, trip: RoundTrip, turn: Turn) -> None:
         self._redis_wait.succeeded()
@@ -247,6 +262,8 @@ class TurnLoop:
     def _start_new_claims(self) -> None:
         claims, self._new_claims = self._new_claims, ()
         self._start(claims, self._new_claims_at)
+        if claims is self._unread_claims:
+            self._unread_claims = ()
 
     def _start(self, claims: Sequence[Claim], locked_at: Moment) -> None:
         if not claims:

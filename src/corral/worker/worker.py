@@ -49,7 +49,12 @@ class Worker:
             connections = await self._stack.enter_async_context(config.open_connections())
             self._turns = TurnLoop(config, connections, self._crashed)
             self._stack.callback(self._turns.executor.close)
-            heartbeat = Heartbeat(config, self._turns.held_attempts, self._turns.executor.check_locks)
+            heartbeat = Heartbeat(
+                config,
+                held=self._turns.held_attempts,
+                unread=self._turns.unread_claims,
+                lost=self._turns.executor.check_locks,
+            )
             self._stack.push_async_callback(heartbeat.stop)
             # before the first claim is made: a handler may block the loop from then on
             heartbeat.start()

@@ -117,6 +117,9 @@ class ListBroker(ListPort, BaseBroker[list[Job], Row, str]):
     async def _renew(self, claims: Sequence[Claim[str]]) -> tuple[Iterable[int], Iterable[int]]:
         return (), ()
 
+    async def _renew_trip(self, receipt: str) -> None:
+        pass
+
     async def promote(self) -> int:
         return 0
 

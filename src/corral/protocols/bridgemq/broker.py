@@ -237,6 +237,12 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
         lost = [index for index, code in enumerate(codes) if code not in (0, CANCELLING)]
         return lost, [index for index, code in enumerate(codes) if code == CANCELLING]
 
+    async def _renew_trip(self, receipt: BridgemqReceipt) -> None:
+        if isinstance(receipt, TripReceipt):
+            names = [*self._keys.fixed, self._keys.trip(receipt.broker)]
+            arguments = (*self._head(self._server), receipt.number, self._binding.profile.lock_ms)
+            await self._store.run(SCRIPTS["extend_trip"], names, arguments)
+
     async def promote(self) -> int:
         """Make due jobs claimable; the leader also fires due schedules, and corrects counters."""
         moved: int = await self._store.run(SCRIPTS["promote"], self._keys.fixed, self._head(self._server))

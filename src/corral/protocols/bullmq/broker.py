@@ -215,6 +215,9 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
         )
         return [number - 1 for number in lost], [number - 1 for number in cancelled]
 
+    async def _renew_trip(self, receipt: str) -> None:
+        await self._run("extend_trip", receipt, self._binding.profile.lock_ms)
+
     async def promote(self) -> int:
         moved: int = await self._run("promote", self._binding.clock())
         return moved

@@ -154,6 +154,12 @@ class StreamsBroker(StreamsPort, BaseBroker[Rows, StreamsSettlementRow, StreamsR
         lost = [index for index, code in enumerate(codes) if code not in (0, CANCELED)]
         return lost, [index for index, code in enumerate(codes) if code == CANCELED]
 
+    async def _renew_trip(self, receipt: StreamsReceipt) -> None:
+        if isinstance(receipt, TripReceipt):
+            names = [self._keys.stream, self._keys.events, self._keys.trip(receipt.broker)]
+            arguments = (*self._head(self._consumer), receipt.number)
+            await self._store.run(SCRIPTS["extend_trip"], names, arguments)
+
     async def promote(self) -> int:
         """Return 0: nothing is ever delayed here."""
         return 0

@@ -4,13 +4,12 @@
 -- Returns  [claimed row, …] as in turn
 -- use keys
 -- use jobs
+-- use trip
 local TRIP = KEYS[FIXED + 1]
 local noted = {{ARGV[5], tonumber(ARGV[6])}}
 if ARGV[4] ~= "" then
-  local record = call("HMGET", TRIP, "number", "claims")
-  if record[1] == ARGV[4] then
-    noted = cmsgpack.unpack(record[2])
-  else
+  noted = claims_of(TRIP, ARGV[4])
+  if not noted then
     -- the trip has not arrived, or claimed nothing; if it still arrives, it finds itself given up
     noted = {}
     call("HSET", TRIP, "given_up", ARGV[4])

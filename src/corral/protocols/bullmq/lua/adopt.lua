@@ -4,17 +4,8 @@
 -- ARGV[1]  receipt   ARGV[2] ms for which the note is kept
 -- Returns  [[id, fields], …]
 -- use queue
-local active = call("LRANGE", ACTIVE, 0, -1)
+-- use trip
 local claims = {}
 call("SET", PREFIX .. "given-up:" .. ARGV[1], 1, "PX", ARGV[2])
-for from = 1, #active, 1000 do
-  local names = {}
-  for i = from, math.min(from + 999, #active) do names[#names + 1] = PREFIX .. active[i] .. ":lock" end
-  for i, lock in ipairs(call("MGET", unpack(names))) do
-    if lock == ARGV[1] then
-      local id = active[from + i - 1]
-      claims[#claims + 1] = {id, call("HGETALL", PREFIX .. id)}
-    end
-  end
-end
+for position, id in ipairs(claimed_under(ARGV[1])) do claims[position] = {id, call("HGETALL", PREFIX .. id)} end
 return claims
