@@ -666,3 +666,14 @@ async def test_logs_are_kept_in_order(harness: QueueHarness):
     claim = await claim_one(broker)
     assert [await reporter.log(claim, f"line {n}") for n in range(5)] == [1, 2, 3, 3, 3]
     assert await harness.inspector.logs(job_id) == ["line 2", "line 3", "line 4"]
+
+
+@where(Capability.LOGS)
+async def test_a_thousand_lines_are_kept_of_a_job_that_says_nothing_about_it(harness: QueueHarness):
+    broker, reporter = harness.broker(), harness.reporter()
+    [job_id] = await submit(broker, [harness.job()])
+    claim = await claim_one(broker)
+    counts = await asyncio.gather(*(reporter.log(claim, f"line {n}") for n in range(1003)))
+    assert counts[-4:] == [1000] * 4
+    lines = await harness.inspector.logs(job_id, 0, 2000)
+    assert (len(lines), lines[0], lines[-1]) == (1000, "line 3", "line 1002")

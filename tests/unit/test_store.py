@@ -73,7 +73,7 @@ def test_reconnecting_waits_twice_as_long_each_time_up_to_half_a_minute(attempt:
 
 
 def test_reconnecting_has_no_end_unless_one_is_given() -> None:
-    assert Reconnect().max_tries is None
+    assert Reconnect().max_tries == 0
     assert Reconnect(max_tries=3).max_tries == 3
     assert Reconnect(first_ms=10, most_ms=20).delay(50) <= 0.024
 

@@ -207,6 +207,15 @@ async def test_a_worker_with_limited_tries_ends_with_the_error(harness, proxy):
         await asyncio.wait_for(running, 10)
 
 
+async def test_a_limit_of_0_tries_is_none(harness, proxy):
+    async with harness.worker(delays=Reconnect(first_ms=5, most_ms=10).delay, max_tries=0):
+        assert await becomes_true(lambda: proxy.count(runs("BZPOPMIN")))
+        proxy.go_away()
+        assert await becomes_true(lambda: harness.metric("corral_redis_reconnects_total") >= 5)
+        proxy.come_back()
+        assert await becomes_true(lambda: harness.reported(WorkerEventKind.AVAILABLE))
+
+
 async def test_a_server_that_has_become_a_replica_is_waited_for():
     server = start_valkey()
     harness = WorkerHarness(server.url)

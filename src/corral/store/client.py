@@ -171,7 +171,8 @@ class Reconnect:
 
     first_ms: int = 100
     most_ms: int = 30_000
-    max_tries: int | None = None
+    max_tries: int = 0
+    """Tries before the worker ends; 0: without end."""
 
     def delay(self, tries: int) -> float:
         """Return the seconds to wait after `tries` failed tries (the first is 0)."""

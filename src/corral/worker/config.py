@@ -55,8 +55,8 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
     profile: Profile
     delays: Callable[[int], float]
     """(tries) -> seconds to wait while Redis is unavailable."""
-    max_tries: int | None = None
-    """Tries to reach Redis before the worker ends; None: without end."""
+    max_tries: int = 0
+    """Tries to reach Redis before the worker ends; 0: without end."""
     policy: RetryPolicy = RetryPolicy()
     concurrency: int = DEFAULT_CONCURRENCY
     clock: Callable[[], int] = wall_clock

@@ -85,7 +85,7 @@ class RedisWait:
         """Wait before the next try; after the last allowed one, raise the error."""
         if self._tries == 0:
             self._monitor.emit(WorkerEvent(WorkerEventKind.UNAVAILABLE, error=error))
-        if self._max_tries is not None and self._tries >= self._max_tries:
+        if self._max_tries and self._tries >= self._max_tries:
             raise error
         is_refused = isinstance(error, RedisResponseError)
         delay = self._delays(LONGEST_DELAY_TRIES if is_refused else self._tries)

@@ -26,7 +26,7 @@ from corral.protocols.broker import (
 )
 from corral.protocols.wire import pack
 
-RECOVER_ROWS = 200
+RECOVER_ROWS = 100
 """Active jobs looked at in one call."""
 FORGET_WORKER_MS = 86_400_000
 """How long a dead worker stays in the registry."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 from corral.core import payload
-from corral.core.job import Claim
+from corral.core.job import DEFAULT_KEEP_LOGS, Claim
 from corral.protocols.bridgemq import codec
 from corral.protocols.bridgemq.codec import ClaimReceipt
 from corral.protocols.bridgemq.scripts import ERRORS, SCRIPTS, BridgemqPort
@@ -32,12 +32,11 @@ class BridgemqReporter(BridgemqPort):
 
     async def _write(self, claim: Claim[ClaimReceipt], kind: str, value: str | bytes, event: bytes) -> int:
         job, receipt = claim.job, claim.receipt
-        kept = job.options.keep_logs
         answer: int = await self._store.run(
             SCRIPTS["report"],
             [*self._keys.fixed, *self._keys.fences([job.id])],
             (*self._head(receipt.worker), job.id, receipt.fence, job.name, job.queue, kind, value, event,
-             "" if kept is None else kept),
+             job.options.keep_logs or DEFAULT_KEEP_LOGS),
         )  # fmt: skip
         if answer < 0:
             error, detail = ERRORS[-answer]

@@ -224,12 +224,17 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
 
     async def _sweep(self) -> Recovery[str]:
         profile = self._binding.profile
-        requeued, left_ms, is_skipped = await self._run(
-            "recover", self._binding.clock(), profile.max_stalls, profile.sweep_ms
-        )
+        requeued: list[str] = []
+        word, interval = b"more", str(profile.sweep_ms)
+        while word == b"more":
+            ids, left_ms, word = await self._run(
+                "recover", self._binding.clock(), profile.max_stalls, interval
+            )
+            requeued += [job_id.decode() for job_id in ids]
+            interval = ""
         return Recovery(
-            requeued=[job_id.decode() for job_id in requeued],
-            is_skipped=bool(is_skipped),
+            requeued=requeued,
+            is_skipped=word == b"left out",
             # later than the key's end, or a lone worker would meet its own; a foreign key may have none
             next_ms=left_ms + AFTER_KEY_MS if left_ms >= 0 else None,
         )

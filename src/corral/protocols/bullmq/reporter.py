@@ -3,7 +3,7 @@
 from typing import Any
 
 from corral.core import payload
-from corral.core.job import Claim
+from corral.core.job import DEFAULT_KEEP_LOGS, Claim
 from corral.errors import InvalidOptions
 from corral.protocols.bullmq.scripts import ERRORS, SCRIPTS, BullmqPort
 
@@ -24,8 +24,7 @@ class BullmqReporter(BullmqPort):
         await self._write("progress", claim, payload.encode(value, "progress"))
 
     async def log(self, claim: Claim[str], line: str) -> int:
-        kept = claim.job.options.keep_logs
-        return await self._write("log", claim, line, "" if kept is None else kept)
+        return await self._write("log", claim, line, claim.job.options.keep_logs or DEFAULT_KEEP_LOGS)
 
     async def emit(self, claim: Claim[str], step: str, data: Any) -> None:
         if step in RESERVED_EVENTS:

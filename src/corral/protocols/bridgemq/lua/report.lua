@@ -2,7 +2,7 @@
 -- KEYS     .. [11] keys.fixed, then lock and fence of the job
 -- ARGV[1]  .. [3] as in parts/keys   ARGV[4] id   ARGV[5] fence   ARGV[6] type   ARGV[7] queue
 -- ARGV[8]  "progress", "log" or "event"   ARGV[9] progress JSON, line, or the event's name
--- ARGV[10] data of the event   ARGV[11] log lines kept, or ""
+-- ARGV[10] data of the event   ARGV[11] log lines kept
 -- Returns  lines in the log, 0, or minus a code
 -- use keys
 -- use settle
@@ -12,7 +12,7 @@ if code ~= 0 then return -code end
 if ARGV[8] == "log" then
   local lines = call("RPUSH", JOBS .. "log:" .. id, ARGV[9])
   local most = tonumber(ARGV[11])
-  if not most or lines <= most then return lines end
+  if lines <= most then return lines end
   call("LTRIM", JOBS .. "log:" .. id, -most, -1)
   return most
 end

@@ -1,16 +1,19 @@
 -- recover: requeue jobs that had no lock in two sweeps, then note the suspects for the next one.
 -- KEYS     keys.fixed
--- ARGV[1]  now ms   ARGV[2] most stalls a job may have   ARGV[3] ms until the next sweep may run
+-- ARGV[1]  now ms   ARGV[2] most stalls a job may have   ARGV[3] ms until the next sweep may run, or "" to continue one
 -- Returns  [id, …] requeued (one that stalled too often will fail when it is claimed), ms until the next sweep
---          may run or -1, 1 where this one was left out because another worker had just swept, else 0
+--          may run or -1, "swept"; "left out" where another worker has just swept; "more" where suspects are left
 -- use queue
 -- use active_list
 local TOO_OFTEN = "job stalled more than allowable limit"
+local MOST = 500 -- suspects looked at in one call
 
-if call("EXISTS", STALLED_CHECK) == 1 then return {{}, call("PTTL", STALLED_CHECK), 1} end
-call("SET", STALLED_CHECK, ARGV[1], "PX", ARGV[3])
 local state = queue_state()
-call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
+if ARGV[3] ~= "" then
+  if call("EXISTS", STALLED_CHECK) == 1 then return {{}, call("PTTL", STALLED_CHECK), "left out"} end
+  call("SET", STALLED_CHECK, ARGV[1], "PX", ARGV[3])
+  call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
+end
 
 -- {id = true} of the suspects without a lock.
 local function unlocked(suspects)
@@ -30,12 +33,12 @@ local function is_scheduled(job)
   return fine and type(opts) == "table" and opts["repeat"] ~= nil and opts["repeat"] ~= cjson.null
 end
 
-local suspects = call("SMEMBERS", STALLED)
+-- those that are not looked at stay suspects
+local suspects = call("SPOP", STALLED, MOST)
 local requeued = {}
-if #suspects > 0 then
-  call("DEL", STALLED)
-  local active = call("LRANGE", ACTIVE, 0, -1)
-  local left = remove_from_active(active, unlocked(suspects))
+local gone = unlocked(suspects)
+if next(gone) then
+  local left = remove_from_active(call("LRANGE", ACTIVE, 0, -1), gone)
   for _, id in ipairs(suspects) do
     local job = PREFIX .. id
     if left[id] and string.sub(id, 1, 2) ~= "0:" and call("EXISTS", job) == 1 then
@@ -51,6 +54,7 @@ if #suspects > 0 then
   end
 end
 
+if call("EXISTS", STALLED) == 1 then return {requeued, call("PTTL", STALLED_CHECK), "more"} end
 local active = call("LRANGE", ACTIVE, 0, -1)
 in_chunks(active, 5000, function(from, to) call("SADD", STALLED, unpack(active, from, to)) end)
-return {requeued, call("PTTL", STALLED_CHECK), 0}
+return {requeued, call("PTTL", STALLED_CHECK), "swept"}
