@@ -20,6 +20,7 @@ from tests.dropin.factory import EventRecorder, Factory
 from tests.dropin.node_queue import NodeQueue
 from tests.support.polling import block, until
 
+ONCE = ("jobId", "deduplication")
 EVENTS = ("active", "completed", "failed", "error", "stalled", "drained", "progress", "closed")
 
 
@@ -140,6 +141,48 @@ async def test_every_error_but_an_unrecoverable_one_is_retried(
     with pytest.raises(Exception, match="no"):
         await job.waitUntilFinished(events, 10_000)
     assert (await node_queue.read(job.id))["attemptsMade"] == attempts
+
+
+WRITTEN: list[dict[str, Any]] = [
+    {},
+    {"removeOnComplete": {"count": 10}, "removeOnFail": {"age": 60, "count": 0}},
+    {"removeOnComplete": False, "removeOnFail": -1, "attempts": 1, "keepLogs": 5, "lifo": False},
+    {"removeOnComplete": True, "removeOnFail": 7, "priority": 3, "lifo": True},
+    {"backoff": 250, "attempts": 4, "stackTraceLimit": 0, "sizeLimit": 1000},
+    {"backoff": {"type": "exponential", "delay": 10, "jitter": 0.5}, "jobId": "named"},
+    {"deduplication": {"id": "a", "ttl": 60_000}, "telemetry": {"metadata": "trace", "omitContext": True}},
+    {"failParentOnFailure": True, "custom": {"deep": [1, {"n": 2}]}, "delay": 0},
+]
+
+
+@pytest.mark.parametrize("opts", WRITTEN)
+async def test_a_processor_sees_the_options_that_were_written(
+    factory: Factory, node_queue: NodeQueue, opts: dict[str, Any]
+) -> None:
+    await factory.queue().add("send", {}, opts)
+    await node_queue.add("send", {}, **{name: value for name, value in opts.items() if name not in ONCE})
+    seen: list[dict[str, Any]] = []
+
+    async def process(job: Job, token: str) -> None:
+        read = await job.fromId(job.queue, job.key)
+        assert read is not None
+        seen.append(job.opts)
+        assert job.opts == read.opts
+        assert job.attempts == read.attempts
+        job.opts.setdefault("custom", {}).clear()
+
+    worker = factory.worker(process, removeOnComplete={"count": 3})
+    failures = EventRecorder(worker, "failed", "error")
+
+    async def are_seen() -> bool:
+        return len(seen) == 2
+
+    await until(are_seen, f"two jobs ({failures.events})")
+    backoff = opts.get("backoff")
+    written = {**opts, "backoff": {"type": "fixed", "delay": 250} if backoff == 250 else backoff}
+    for name, value in written.items():
+        assert name == "custom" or seen[0][name] == value, name
+    assert not failures.events
 
 
 async def test_a_backoff_strategy_gets_the_processors_job(factory: Factory) -> None:

@@ -8,9 +8,9 @@ from corral.bullmq.options import (
     check,
     check_parent_policy,
     encode_data,
-    long_options,
-    normalized_backoff,
     submit_options,
+    with_defaults,
+    written_options,
 )
 from corral.bullmq.queue_base import QueueBase
 from corral.core import payload
@@ -18,7 +18,7 @@ from corral.core.job import Claim
 from corral.core.job import Job as CoreJob
 from corral.core.ports import Added
 from corral.errors import Refused
-from corral.protocols.bullmq.options import POLICIES, encode_options
+from corral.protocols.bullmq.options import POLICIES, ReadOptions
 from corral.worker import wall_clock
 
 
@@ -44,8 +44,7 @@ class JobFields:
         self.id: str | int | None = options.get("jobId") or job_id
         """Of a job that `addBulk` did not add, the number of the error."""
         self.repeatJobKey: str | None = options.pop("repeatJobKey", None)
-        backoff = normalized_backoff(options.get("backoff"))
-        self.opts: dict[str, Any] = {"attempts": 0, "delay": 0, **options, "backoff": backoff}
+        self.opts: dict[str, Any] = with_defaults(options)
         self.timestamp: int = options.get("timestamp") or wall_clock()
         self.delay: int = options.get("delay") or 0
         self.priority: int = options.get("priority") or 0
@@ -136,12 +135,11 @@ class JobFields:
     @classmethod
     def fromJSON(cls, queue: QueueBase, rawData: Mapping[str, str], jobId: str | None = None) -> Self:
         """Return a job from the fields of its hash, as text."""
-        opts = payload.decode(rawData.get("opts") or "{}")
         job = cls(
             queue,
             rawData.get("name", ""),
             payload.decode(rawData.get("data") or "{}"),
-            long_options(opts) if isinstance(opts, dict) else {},
+            written_options(rawData.get("opts") or "{}"),
         )
         job.id = jobId or rawData.get("id") or job.id
         job.progress = payload.decode(rawData.get("progress") or "0")
@@ -174,11 +172,11 @@ class JobFields:
         source, options, extra = claim.job, claim.job.options, claim.job.extra
         job = cls.__new__(cls)
         job.queue, job.name, job.data, job.id = queue, source.name, source.data, source.id
-        job.opts = {"delay": 0, "backoff": None, **long_options(encode_options(options, ""))}
-        if not source.id.isdecimal():
-            job.opts["jobId"] = source.id
+        assert isinstance(options, ReadOptions)
+        written = written_options(options.raw)
+        job.opts = with_defaults(written)
         job.timestamp, job.delay, job.priority = source.created_at, 0, options.priority
-        job.attempts = options.attempts
+        job.attempts = written.get("attempts", 1)
         job.removeOnComplete = job.opts.get("removeOnComplete", True)
         job.removeOnFail = job.opts.get("removeOnFail", False)
         job._set_initial()

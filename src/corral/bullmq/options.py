@@ -114,6 +114,18 @@ def core_options(opts: Mapping[str, Any]) -> JobOptions:
     return decode_options(encode_data(wire, "options"))
 
 
+def written_options(raw: str | bytes) -> dict[str, Any]:
+    """Return the options of a job's `opts` field in the names that users write; none where it is damaged."""
+    wire = payload.decode(raw)
+    return long_options(wire) if isinstance(wire, dict) else {}
+
+
+def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options as a job's `opts` has them."""
+    backoff = normalized_backoff(options.get("backoff"))
+    return {"attempts": 0, "delay": 0, **options, "backoff": backoff}
+
+
 def long_options(wire: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of the wire in the names that users write."""
     opts = {LONG_NAMES.get(name, name): value for name, value in wire.items() if name not in ("tm", "omc")}

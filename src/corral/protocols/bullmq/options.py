@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from msgspec.structs import asdict
+
 from corral.core import payload
 from corral.core.job import Backoff, JobOptions, Keep
 from corral.core.options import Capability
@@ -98,15 +100,28 @@ def _encode_telemetry(telemetry: Mapping[str, Any]) -> dict[str, Any]:
     return {names[name]: value for name, value in telemetry.items() if name in names}
 
 
+class ReadOptions(JobOptions, frozen=True, kw_only=True):
+    """Options that were read from a job's `opts` field; equal to the same options that were not."""
+
+    raw: bytes = b"{}"
+    """The field itself."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, JobOptions):
+            return NotImplemented
+        return {**asdict(self), "raw": b""} == {**asdict(other), "raw": b""}
+
+
 @lru_cache(maxsize=4096)
-def decode_options(raw: bytes) -> JobOptions:
+def decode_options(raw: bytes) -> ReadOptions:
     """Return the options of a job's `opts` field; jobs of one kind share them, so they are cached."""
     wire = payload.decode(raw)
     if not isinstance(wire, dict):
         wire = {}
     backoff = wire.pop("backoff", None)
     extra = {LONG_NAMES.get(name, name): value for name, value in wire.items() if name not in _OWN_OPTIONS}
-    return JobOptions(
+    return ReadOptions(
+        raw=raw,
         priority=_number(wire.get("priority")),
         delay=_number(wire.get("delay")),
         attempts=_number(wire.get("attempts")),
