@@ -42,7 +42,7 @@ SERVED: dict[str, Words] = {
 }
 """The arguments of each command that talks to a server and ends."""
 LAKE = {"lake run", "lake report", "lake audit", "lake backfill"}
-ELSEWHERE = {"demo", "worker", "gateway", "bench", "scripts export", *LAKE}
+ELSEWHERE = {"demo", "worker", "gateway", "bench", "prove", "scripts export", *LAKE}
 """Commands that run until they are stopped, start Spark or need no server: they have tests of their own."""
 CONFIRMED = {
     "queue drain",

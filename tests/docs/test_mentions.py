@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import COMMANDS, HOME
+from tests.faults.prove.__main__ import prove_parser
 
 PAGES = [*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md"), *(HOME / "examples").rglob("*.md")]
 GROUPS = {words[0] for words in COMMANDS if len(words) > 1}
 ROOT_OPTIONS = {"--url", "--protocol", "--namespace", "--folder", "--json", "--version", "--help"}
 ROOT_OPTIONS |= {"--install-completion", "--show-completion"}
+PASSED_ON = {"prove": set(prove_parser()._option_string_actions)}
+"""Options of what a command runs from the source tree."""
 _CODE = re.compile(r"```.*?```|`([^`\n]+)`", re.DOTALL)
 _CORRAL = re.compile(r"(?:^|[$|;&] ?)corral( [^`$|;&#\n]*)", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -43,6 +46,7 @@ def unknown(mention: str) -> list[str]:
     if command is None:
         return [mention]
     known = {option for parameter in command.params for option in parameter.opts} | ROOT_OPTIONS
+    known |= PASSED_ON.get(plain[0], set())
     return [word for word in given if word not in known]
 
 

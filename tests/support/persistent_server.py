@@ -9,17 +9,17 @@ from tests.support.servers import Server, free_port, start_valkey
 
 
 class PersistentServer:
-    """Append-only, every write on disk before its reply; the same address after each restart."""
+    """Append-only, by default every write on disk before its reply; the same address after each restart."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fsync: str = "always") -> None:
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}"
-        self._folder = folder
+        self._folder, self._fsync = folder, fsync
         self._server: Server = self._start()
 
     def _start(self) -> Server:
         return start_valkey(
-            "--appendonly", "yes", "--appendfsync", "always", "--dir", str(self._folder), port=self.port
+            "--appendonly", "yes", "--appendfsync", self._fsync, "--dir", str(self._folder), port=self.port
         )
 
     def connect(self) -> redis.Redis:

@@ -37,6 +37,8 @@ class Rule:
     times: int
     shares: tuple[float, ...] = (0.5,)
     """How much of a command or reply that is cut still passes: one after the other, then from the start."""
+    late_s: float = LATE_S
+    """How much later a late command reaches the server."""
     met: int = 0
 
 
@@ -45,6 +47,7 @@ class CommandFault(NamedTuple):
 
     fault: ProxyFault
     share: float
+    late_s: float
 
     def cut(self, raw: bytes) -> bytes:
         """The part that passes: never all of it."""
@@ -103,9 +106,10 @@ class Proxy:
         fault: ProxyFault,
         times: int = 1,
         shares: tuple[float, ...] = (0.5,),
+        late_s: float = LATE_S,
     ) -> Rule:
         """Let the next `times` commands that match meet `fault`; `met` counts them."""
-        rule = Rule(matches, fault, times, shares)
+        rule = Rule(matches, fault, times, shares, late_s)
         self._rules.append(rule)
         return rule
 
@@ -164,7 +168,7 @@ class Proxy:
             if rule.met < rule.times and rule.matches(command):
                 share = rule.shares[rule.met % len(rule.shares)]
                 rule.met += 1
-                return CommandFault(rule.fault, share)
+                return CommandFault(rule.fault, share, rule.late_s)
         return None
 
 
@@ -217,7 +221,7 @@ class Link:
                 return False
             case CommandFault(ProxyFault.LATE):
                 self._writer.transport.abort()
-                await asyncio.sleep(LATE_S)
+                await asyncio.sleep(command_fault.late_s)
         if command_fault is not None:
             self._reply_doom = command_fault
         self._far_writer.write(raw)

@@ -74,12 +74,13 @@ async def serve(order: dict[str, Any], report: Report) -> None:
 
 def main(order: dict[str, Any], sender: Connection) -> None:
     """The whole life of the process."""
-    Thread(target=_go_with_parent, daemon=True).start()
+    Thread(target=go_with_parent, daemon=True).start()
     logs.configure(level="critical")
     asyncio.run(serve(order, Report(sender)))
 
 
-def _go_with_parent() -> None:
+def go_with_parent() -> None:
+    """Wait until the process that started this one has ended, and end as well."""
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])

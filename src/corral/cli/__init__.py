@@ -18,6 +18,7 @@ from corral.cli import (
     gateway,
     job,
     lake,
+    prove,
     queue,
     scripts,
     top,
@@ -43,9 +44,10 @@ root.command("gateway")(gateway.command)
 root.command("workers")(workers.command)
 root.command("top")(top.command)
 root.command("doctor")(doctor.command)
-# --help, too, is passed on to the benchmarks
+# --help, too, is passed on to what runs from the source tree
 _passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 root.command("bench", context_settings=_passed_on)(bench.command)
+root.command("prove", context_settings=_passed_on)(prove.command)
 for _name, _group in (
     ("queue", queue.group),
     ("job", job.group),

@@ -170,6 +170,50 @@ def test_a_settlement_after_the_lock_went_to_another_attempt_is_refused(
     assert history.judged("fence") == 1
 
 
+@pytest.mark.parametrize(("end", "broken"), [(900, {"fence/refused_with_lock"}), (1100, set())])
+def test_a_settlement_is_not_refused_while_its_attempt_holds_the_lock(end: float, broken: set[str]) -> None:
+    history = added()
+    history.run(20, end, "7", verdict="refused")
+    assert history.broken == broken
+    assert history.judged("fence") == 1
+
+
+def test_a_settlement_is_not_refused_while_its_lock_is_extended() -> None:
+    history = added()
+    history.start(20, "7")
+    history.extended(500, "7", until=2000.0)
+    history.end(1500, "7")
+    history.settled(1501, "7", verdict="refused")
+    assert history.broken == {"fence/refused_with_lock"}
+
+
+def test_a_settlement_is_refused_after_an_operation_took_the_job_away() -> None:
+    history = added()
+    history.start(20, "7")
+    history.call(25, "remove", "7")
+    history.end(30, "7")
+    history.settled(31, "7", verdict="refused")
+    assert history.broken == set()
+
+
+def test_a_settlement_with_a_lost_answer_may_be_refused_when_it_is_sent_again() -> None:
+    history = added()
+    history.start(20, "7")
+    history.end(30, "7")
+    history.settled(31, "7", verdict="unknown")
+    history.settled(40, "7", verdict="refused")
+    assert history.broken == set()
+
+
+@pytest.mark.parametrize(("events", "broken"), [(1, set()), (0, {"attempts/wrong_number"})])
+def test_a_claim_that_no_handler_saw_counts_where_stalls_are_attempts(events: int, broken: set[str]) -> None:
+    history = added(stalls_are_attempts=True)
+    for number in range(events):
+        history.event(15, "7", "stalled", f"e{number}")
+    history.start(20, "7", attempt=2)
+    assert history.broken == broken
+
+
 def test_a_settlement_after_the_lock_ran_out_may_be_applied_if_nobody_took_it() -> None:
     history = added()
     history.run(20, 5000, "7")

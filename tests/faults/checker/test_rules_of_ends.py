@@ -194,7 +194,7 @@ def test_an_end_that_no_handler_brought_about_is_reported() -> None:
     history = added(events=True)
     history.run(20, 30, "7", verdict="refused")
     history.event(31, "7", "completed", "e1")
-    assert history.broken == {"events/invented"}
+    assert history.broken == {"events/invented", "fence/refused_with_lock"}
 
 
 def test_a_completed_job_needs_a_handler_that_returned() -> None:

@@ -97,7 +97,7 @@ def test_a_refused_settlement_is_no_end() -> None:
     history.add(10, "7")
     history.run(20, 30, "7", verdict="refused")
     history.dump(100)
-    assert history.broken == {"place/lost"}
+    assert history.broken == {"place/lost", "fence/refused_with_lock"}
 
 
 def test_a_job_that_stalled_too_often_may_have_died() -> None:

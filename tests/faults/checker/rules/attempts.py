@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from tests.faults.checker.index import Index
 from tests.faults.checker.model import Attempt, Job
+from tests.faults.checker.records import RECOVERIES
 from tests.faults.checker.rules.base import Verdict, count, holds_at_start, names
 
 COUNTED = frozenset({"completed", "dead", "retry"})
@@ -43,6 +44,8 @@ class _Judge:
         self.made_at = sorted(self.made.values())
         """When each attempt was counted at the earliest, if it was."""
         self.settled_at = sorted(a.settled.at for a in self.counted if a.settled is not None)
+        times = (event.server_at for event in job.events if event.name in RECOVERIES)
+        self.recovered_at = sorted(-math.inf if at is None else at for at in times)
         operations = (*job.operations, *job.queue.operations)
         self.retries = sum(operation.invoke.verb == "retry" for operation in operations)
         self.replays = len(index.reopenings(job)) - self.retries
@@ -73,10 +76,17 @@ class _Judge:
             claimed_after = start.at if holds_at_start(self.job, attempt) else -math.inf
         least = 1 if self.reopened else 1 + bisect_left(self.settled_at, claimed_after - skew)
         own = self.made.get(attempt, math.inf) <= start.at + skew
-        most = 1 + bisect_right(self.made_at, start.at + skew) - own
+        most = 1 + bisect_right(self.made_at, start.at + skew) - own + self._unseen(start.at)
         if not least <= number <= most:
             right = f"{least}" if least == most else f"between {least} and {most}"
             self._report("wrong_number", f"{names(attempt)} has the number {number}, and {right} is right")
+
+    def _unseen(self, until: float) -> int:
+        """Return how many claims that no handler saw the server took back: where stalls count, so do they."""
+        if not self.promises.stalls_are_attempts:
+            return 0
+        recovered = bisect_right(self.recovered_at, until + self.promises.skew_ms)
+        return max(recovered - sum(attempt.start.at < until for attempt in self.stalled), 0)
 
     def _too_many(self) -> bool:
         most = self._most
@@ -118,7 +128,7 @@ class _Judge:
         if state is None or state.attempts_made is None or self.reopened:
             return
         self.verdict.cases += 1
-        least, most = len(self.counted), len(self.made)
+        least, most = len(self.counted), len(self.made) + self._unseen(math.inf)
         if not least <= state.attempts_made <= most:
             right = f"{least}" if least == most else f"between {least} and {most}"
             stored = count(state.attempts_made, "attempt")

@@ -1,5 +1,6 @@
 """Locks: no two attempts of a job hold it at the same time, and only the one that holds it settles."""
 
+import math
 from bisect import bisect_left
 from typing import NamedTuple
 
@@ -110,16 +111,19 @@ def _cut(index: Index, job: Job, attempt: Attempt) -> tuple[float, str]:
 
 
 def fence(index: Index) -> Verdict:
-    """A settlement is applied only for the attempt that holds the lock.
+    """A settlement is applied for the attempt that holds the lock, and only for that one.
 
     Judged where the rule `lock` does not: the lock of an attempt ran out, another attempt started, and the
-    settlement of the first, which was sent after that, was applied all the same.
+    settlement of the first, which was sent after that, was applied all the same. Or the settlement of an
+    attempt was refused although it surely held the lock all the while: somebody without the lock had the job.
     """
     verdict = Verdict("fence")
     for job in index.jobs:
         for attempt in job.attempts:
             if attempt.end is None or attempt.settled is None:
                 continue
+            if attempt.verdict == "refused" and not job.flows:
+                _refused_with_lock(index, job, attempt, verdict)
             lost = attempt.lost
             if lost is not None:
                 verdict.cases += 1
@@ -130,6 +134,35 @@ def fence(index: Index) -> Verdict:
             if len(job.attempts) > 1:
                 _fence_between(index, job, attempt, verdict)
     return verdict
+
+
+def _refused_with_lock(index: Index, job: Job, attempt: Attempt, verdict: Verdict) -> None:
+    """Judge the first answer to a settlement, unless another attempt started meanwhile: `lock` has that."""
+    answer = attempt.settlements[0]
+    if any(attempt.start.at < other.start.at < answer.at for other in job.attempts):
+        return
+    until, taken = _held_until(index, job, attempt)
+    verdict.cases += 1
+    left = until - answer.at
+    if left > job.queue.promises.skew_ms and not taken:
+        message = (
+            f"the settlement of {names(attempt)} was refused {left:.1f} ms before its lock could run out, "
+            "and nothing had taken the job away"
+        )
+        verdict.add("refused_with_lock", job.queue, [job.id], message, job.records)
+
+
+def _held_until(index: Index, job: Job, attempt: Attempt) -> tuple[float, bool]:
+    """Return until when the attempt surely held the lock without a gap, and whether it may be gone before."""
+    start, until = attempt.start, lock_until(job, attempt)
+    held = until is not None and start.at < until
+    end = until if held and until is not None else -math.inf
+    for extension in attempt.extensions:
+        if extension.at <= end:
+            end = max(end, extension.until)
+    operations = (*job.operations, *job.queue.operations)
+    taken = any(op.invoke.verb in RELEASING and op.latest >= start.at for op in operations)
+    return end, taken or attempt.lost is not None or bool(index.doubts)
 
 
 def _fence_between(index: Index, job: Job, attempt: Attempt, verdict: Verdict) -> None:
