@@ -28,7 +28,7 @@ def welcome(job):  # a plain def runs in a thread
 
 def create(form):
     """Add one job per address: adding the same address again returns the same job."""
-    job = app.sync(welcome.add(form, id=f"welcome-{form['email'].replace('@', '+')}"), timeout=5)
+    job = app.sync(welcome.options(id=f"welcome-{form['email'].replace('@', '+')}").add(form), timeout=5)
     return 202, {"id": job.id}
 
 

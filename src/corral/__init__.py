@@ -9,6 +9,7 @@ from corral.core.schedule import ScheduleRule
 from corral.errors import (
     AddInterrupted,
     CorralError,
+    InvalidArguments,
     InvalidName,
     InvalidOptions,
     InvalidPayload,
@@ -24,10 +25,11 @@ from corral.errors import (
     Unrecoverable,
     Unsupported,
 )
-from corral.job_type import JobType
+from corral.handle import JobHandle
+from corral.job_type import JobCall, JobType
 from corral.queue import Queue
 from corral.schedules import ScheduledJob
-from corral.worker import JobContext, Worker
+from corral.worker import JobContext, SyncJobContext, Worker
 
 __version__ = "0.1.0"
 
@@ -38,14 +40,17 @@ __all__ = [
     "Corral",
     "CorralError",
     "EventKind",
+    "InvalidArguments",
     "InvalidName",
     "InvalidOptions",
     "InvalidPayload",
     "Job",
+    "JobCall",
     "JobCancelled",
     "JobContext",
     "JobEvent",
     "JobFilter",
+    "JobHandle",
     "JobOptions",
     "JobState",
     "JobTimeout",
@@ -60,6 +65,7 @@ __all__ = [
     "ScheduleRule",
     "ScheduledJob",
     "SettleError",
+    "SyncJobContext",
     "Transient",
     "Unrecoverable",
     "Unsupported",

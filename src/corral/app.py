@@ -11,16 +11,16 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import msgspec
 
-from corral.core.options import Capability
+from corral.core.options import Capability, OptionValues
 from corral.core.outcome import RetryPolicy
 from corral.core.ports import Gauge, Profile
 from corral.core.retry import BackoffRule, classifier
 from corral.errors import InvalidName, InvalidOptions
-from corral.job_type import JobType, job_type_of
+from corral.job_type import JobCall, JobDecorator, JobType, JobTypes, job_type_of
 from corral.protocols import DEFAULT_PROTOCOL, in_one_slot, names_with, protocol_named
 from corral.protocols.base import Binding, Ports, Protocol
 from corral.queue import Queue
@@ -59,10 +59,10 @@ class Corral:
     and shared with every other process that uses that folder.
 
     >>> app = Corral("redis://127.0.0.1:6379")
-    >>> @app.job("send-email", queue="mail", attempts=5, timeout=30)
-    ... async def send_email(job): ...
-    >>> send_email.queue
-    Queue('mail', protocol='bullmq')
+    >>> @app.job(queue="mail", attempts=5, timeout=timedelta(seconds=30))
+    ... async def send_email(to: str, subject: str = "") -> None: ...
+    >>> send_email
+    JobType('send_email', queue='mail', protocol='bullmq')
     """
 
     def __init__(
@@ -86,7 +86,8 @@ class Corral:
         self._store = PerLoopStore(lambda: self.url)
         self._queues: dict[tuple[str, str], Queue] = {}
         self._registries: dict[tuple[str, str], HandlerRegistry] = {}
-        self._types: list[JobType] = []
+        self.job_types: JobTypes = {}
+        self.job = JobDecorator(self)
         self._schedules: dict[tuple[str, str], ScheduledJob] = {}
         self._policy = RetryPolicy(
             classify=classifier(transient=tuple(transient), permanent=tuple(permanent)),
@@ -99,38 +100,9 @@ class Corral:
 
     # -- for producers ----------------------------------------------------------------------------------
 
-    def job(
-        self,
-        name: str,
-        *,
-        queue: str | None = None,
-        protocol: str | None = None,
-        timeout: float | None = None,
-        process: bool = False,
-        **options: Any,
-    ) -> Callable[[Callable[[Any], Any]], JobType]:
-        """Return a decorator: the function runs the jobs called `name`, which are added with these options.
-
-        `async def` runs on the event loop, `def` in a thread, and with `process=True` in a spawned process.
-        """
-        target = self.queue(queue, protocol)
-        # refused here, where the option is written
-        target.protocol.check(target.options(options), self.clock())
-
-        def register(fn: Callable[[Any], Any]) -> JobType:
-            registry = self._registries.setdefault(
-                (target.protocol.spec.name, target.name), HandlerRegistry()
-            )
-            registry.add(name, fn, timeout=timeout, process=process)
-            job_type = JobType(target, name, fn, options)
-            self._types.append(job_type)
-            return job_type
-
-        return register
-
     def schedule(
         self,
-        name: str,
+        job: str | JobType[..., Any] | JobCall[Any],
         data: Any = None,
         *,
         cron: str | None = None,
@@ -140,20 +112,19 @@ class Corral:
         id: str | None = None,
         queue: str | None = None,
         protocol: str | None = None,
-        **options: Any,
+        **options: Unpack[OptionValues],
     ) -> ScheduledJob:
-        """Declare a schedule of jobs called `name`; it is written when the app runs, or by its `start`.
+        """Declare a schedule of jobs; it is written when the app runs, or by its `start`.
 
-        It fires by a `cron` expression in a `timezone`, or `every` so many ms (or a timedelta). Queue,
-        protocol and options are those of the handler of that name, where nothing else is given; the id is the
-        job's name. After a downtime `catch_up` makes up for "all" missed firings, for the last ("once"), or
-        for none ("skip").
+        The job is a job type, a call of one (`report.call("today")`), or a name with its `data`. It fires
+        by a `cron` expression in a `timezone`, or `every` so many ms (or a timedelta). Queue, protocol and
+        options are those of the job type or of the handler of that name, where nothing else is given; the
+        id is the job's name. After a downtime `catch_up` makes up for "all" missed firings, for the last
+        ("once"), or for none ("skip").
 
-        >>> app.schedule("report", cron="*/5 * * * *", timezone="Europe/Berlin")   # doctest: +SKIP
+        >>> app.schedule(report, cron="*/5 * * * *", timezone="Europe/Berlin")     # doctest: +SKIP
         """
-        handled = job_type_of(self._types, name, queue, protocol)
-        target = self.queue(queue, protocol) if handled is None else handled.queue
-        own = {} if handled is None else handled.options
+        target, name, data, own = self._scheduled(job, data, queue, protocol)
         rule = rule_of(cron, timezone, every, catch_up)
         scheduled = declare(target, name, data, id, rule, {**own, **options}, self.clock())
         known = self._schedules.setdefault((target.protocol.spec.name, scheduled.id), scheduled)
@@ -162,6 +133,34 @@ class Corral:
                 f"there is a schedule {scheduled.id!r} already; give this one an id of its own: id='…'"
             )
         return scheduled
+
+    def _scheduled(
+        self,
+        job: str | JobType[..., Any] | JobCall[Any],
+        data: Any,
+        queue: str | None,
+        protocol: str | None,
+    ) -> tuple[Queue, str, Any, Mapping[str, Any]]:
+        """Return the queue, name, data and options of a job that is to be scheduled."""
+        if isinstance(job, JobCall):
+            return job.job_type.queue, job.job_type.name, job.data, job.options
+        if isinstance(job, JobType):
+            job_type: JobType[..., Any] | None = job
+            name = job.name
+        else:
+            job_type, name = job_type_of(self.job_types, job, queue, protocol), job
+        if job_type is None:
+            return self.queue(queue, protocol), name, data, {}
+        job_type.signature.check({} if data is None else data)
+        return job_type.queue, name, data, job_type.defaults
+
+    def job_type(self, queue: Queue, name: str) -> JobType[..., Any] | None:
+        """Return the type of the jobs of that name in a queue; None where this app has no handler for it."""
+        return self.job_types.get((queue.protocol.spec.name, queue.name, name))
+
+    def handlers(self, queue: Queue) -> HandlerRegistry:
+        """Return the handlers of a queue."""
+        return self._registries.setdefault((queue.protocol.spec.name, queue.name), HandlerRegistry())
 
     def queue(self, name: str | None = None, protocol: str | None = None) -> Queue:
         """Return a queue by its name; without one, the protocol's default queue."""

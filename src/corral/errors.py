@@ -5,7 +5,8 @@ CorralError
 │   ├── InvalidName
 │   ├── InvalidOptions
 │   ├── InvalidPayload
-│   │   └── PayloadTooLarge
+│   │   ├── PayloadTooLarge
+│   │   └── InvalidArguments (an Unrecoverable)
 │   ├── IdempotencyConflict
 │   │   └── IdempotencyPending
 │   ├── ParentMissing  ParentTaken  JobBelongsToScheduler  SchedulerBusy
@@ -257,6 +258,10 @@ class JobCancelled(HandlerError):
 
 class ProcessDied(HandlerError):
     """The process that ran the handler ended unexpectedly."""
+
+
+class InvalidArguments(InvalidPayload, Unrecoverable):
+    """Data that does not fit the parameters of its handler; no other attempt could change that."""
 
 
 class CorralWarning(UserWarning):

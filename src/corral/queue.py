@@ -1,21 +1,24 @@
 """Queue: adding jobs, reading them, and operating on them."""
 
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from datetime import timedelta
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from corral.core import naming, options
 from corral.core.batch import encode_all, refused_at
+from corral.core.conversion import Conversion
 from corral.core.filter import JobFilter
 from corral.core.http_api import HttpApi
 from corral.core.job import Job, JobOptions, JobState
+from corral.core.options import AddOptions
 from corral.core.ports import Added, EventLog, Flows, Jobs, Limit, Schedules, WorkerInfo
-from corral.errors import AddInterrupted, InvalidPayload, RedisError, Refused
+from corral.errors import AddInterrupted, InvalidOptions, InvalidPayload, RedisError, Refused
+from corral.handle import JobHandle, with_stored
 from corral.protocols.base import Ports, Protocol, unsupported
 
 if TYPE_CHECKING:
@@ -25,6 +28,9 @@ T = TypeVar("T")
 
 NewJob = tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]
 """(name, data), or (name, data, options)."""
+
+Check = Callable[[Any], None]
+"""Raises `InvalidArguments` for data that a handler could not be called with."""
 
 CHECKED_TOGETHER = 10_000
 """How many jobs of a generator are checked before the first of them is written; of a list, all."""
@@ -50,16 +56,17 @@ class Queue:
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, protocol={self.protocol.spec.name!r})"
 
-    async def add(self, name: str, data: Any = None, *, id: str | None = None, **values: Any) -> Job:
-        """Add a job; return it with its id.
+    async def add(self, name: str, data: Any = None, **values: Unpack[AddOptions]) -> JobHandle[Any]:
+        """Add a job; where the app has a handler of that name, its options hold and the data must fit it.
 
         >>> job = await app.queue("mail").add("send-email", {"to": "…"}, delay=1000)   # doctest: +SKIP
         """
-        job = self._job(name, data, self.options(values), id)
-        [job_id] = await self._submit([job])
-        return replace(job, id=job_id)
+        own, check = self._kind(name, values, True)
+        if check is not None:
+            check({} if data is None else data)
+        return await self.add_one(name, data, own)
 
-    async def add_many(self, jobs: Iterable[NewJob], **values: Any) -> list[str]:
+    async def add_many(self, jobs: Iterable[NewJob], **values: Unpack[AddOptions]) -> list[str]:
         """Add jobs; return their ids, in order. The options are for all of them.
 
         Where one job is refused, none of a list is written; of what comes from a generator, the jobs
@@ -68,13 +75,45 @@ class Queue:
 
         >>> await app.queue("mail").add_many([("send-email", {"to": to}) for to in people])   # doctest: +SKIP
         """
-        shared = self.options(values)
+        return [added.id async for _, batch in self._add_batches(jobs, values, True) for added in batch]
+
+    async def add_one(
+        self, name: str, data: Any, values: Mapping[str, Any], result: Conversion | None = None
+    ) -> JobHandle[Any]:
+        """Add a job with these options and no others; `result` is the type of its result."""
+        options = dict(values)
+        job_id = options.pop("id", None)
+        job = self._job(name, data, self.options(options), job_id)
+        [added] = await self._submit([job])
+        handle = JobHandle[Any](self, job, added.id, added.existed, result)
+        return (await with_stored([handle]))[0]
+
+    async def add_all(
+        self, jobs: Iterable[NewJob], values: Mapping[str, Any], result: Conversion | None = None
+    ) -> list[JobHandle[Any]]:
+        """Add jobs with these options and no others; `result` is the type of their results."""
+        handles: list[JobHandle[Any]] = []
+        async for batch, all_added in self._add_batches(jobs, values, False):
+            for job, added in zip(batch, all_added, strict=True):
+                handles.append(JobHandle(self, job, added.id, added.existed, result))
+        return await with_stored(handles)
+
+    async def _add_batches(
+        self, jobs: Iterable[NewJob], values: Mapping[str, Any], is_by_name: bool
+    ) -> AsyncIterator[tuple[Sequence[Job], Sequence[Added]]]:
+        """Add jobs; yield each batch with what became of it."""
+        if values.get("id") is not None:
+            raise InvalidOptions(
+                f"id={values['id']!r} is for one job; give each job its own: (name, data, {{'id': …}})"
+            )
+        values = {name: value for name, value in values.items() if name != "id"}
+        self.options(values)
         ids: list[str] = []
         together = len(jobs) if isinstance(jobs, Sized) else CHECKED_TOGETHER
         for batch in _batches(iter(jobs), together):
             try:
-                new = encode_all(batch, self._maker(values, shared))
-                ids += await self._submit(new)
+                new = encode_all(batch, self._maker(values, is_by_name))
+                all_added = await self._submit(new)
             except Refused as error:
                 if error.position is None:
                     raise
@@ -86,49 +125,64 @@ class Queue:
                 if not ids:
                     raise
                 raise AddInterrupted(error, {}, [0], []).after(ids) from error
-        return ids
+            ids += [added.id for added in all_added]
+            yield new, all_added
 
-    async def _submit(self, jobs: Sequence[Job]) -> list[str]:
+    async def _submit(self, jobs: Sequence[Job]) -> list[Added]:
         # submitted together, so a refusal is raised and every answer is a job
-        return [added.id for added in await self.ports.broker.submit(jobs) if isinstance(added, Added)]
+        return [added for added in await self.ports.broker.submit(jobs) if isinstance(added, Added)]
 
     def options(self, values: Mapping[str, Any]) -> JobOptions:
         """Return checked options; refused where they break a rule of this protocol."""
         spec = self.protocol.spec
         return options.build(spec.name, spec.capabilities, spec.options, values, spec.priority)
 
-    def _maker(self, values: Mapping[str, Any], shared: JobOptions) -> Callable[[NewJob], Job]:
-        """Return a function that makes a job of each item of a list; what they share is checked once."""
+    def _maker(self, values: Mapping[str, Any], is_by_name: bool) -> Callable[[NewJob], Job]:
+        """Return a function that makes a job of each item of a list; what they share is checked once.
+
+        `is_by_name`: where the app has a handler of a name, its options hold and the data must fit it.
+        """
         queue, created_at = self.name, self._app.clock()
-        known = ""
+        known: str | None = None
+        shared = JobOptions()
+        check: Check | None = None
 
         def make(job: NewJob) -> Job:
-            nonlocal known
+            nonlocal known, shared, check
             # the usual case first: this runs once for every job
             if type(job) is tuple and len(job) == 2:
                 name, data = job
                 if name is not known:
-                    known = name = naming.check_job_name(name)
-                return _Draft(
-                    name=name,
-                    data={} if data is None else data,
-                    queue=queue,
-                    options=shared,
-                    created_at=created_at,
-                )
-            return self._new_job(job, values, shared)
+                    own, check = self._kind(name, values, is_by_name)
+                    known, shared = naming.check_job_name(name), self.options(own)
+                if data is None:
+                    data = {}
+                if check is not None:
+                    check(data)
+                return _Draft(name=name, data=data, queue=queue, options=shared, created_at=created_at)
+            return self._new_job(job, values, is_by_name)
 
         return make
 
-    def _new_job(self, job: NewJob, values: Mapping[str, Any], shared: JobOptions) -> Job:
+    def _new_job(self, job: NewJob, values: Mapping[str, Any], is_by_name: bool) -> Job:
         match job:
-            case (name, data):
-                return self._job(name, data, shared, None)
             case (name, data, Mapping() as own):
-                wanted = {**values, **own}
+                shared, check = self._kind(name, values, is_by_name)
+                if check is not None:
+                    check({} if data is None else data)
+                wanted = {**shared, **own}
                 job_id = wanted.pop("id", None)
                 return self._job(name, data, self.options(wanted), job_id)
         raise InvalidPayload(f"{reprlib.repr(job)} is no job; give (name, data) or (name, data, options)")
+
+    def _kind(
+        self, name: str, values: Mapping[str, Any], is_by_name: bool
+    ) -> tuple[Mapping[str, Any], Check | None]:
+        """Return the options of jobs of that name, and the check of their data; None: all is allowed."""
+        job_type = self._app.job_type(self, naming.check_job_name(name)) if is_by_name else None
+        if job_type is None:
+            return values, None
+        return {**job_type.defaults, **values}, job_type.signature.check
 
     def _job(self, name: str, data: Any, checked: JobOptions, job_id: str | None) -> Job:
         return Job(
@@ -239,10 +293,16 @@ class Queue:
         return await self.ports.operator.cancel(jobs)
 
     async def update(
-        self, job_id: str, *, data: Any = UNSET, delay: int | None = None, priority: int | None = None
+        self,
+        job_id: str,
+        *,
+        data: Any = UNSET,
+        delay: int | timedelta | None = None,
+        priority: int | None = None,
     ) -> None:
-        """Change a job's data, the delay of a delayed job from now on, or its priority."""
-        await self.ports.operator.update(job_id, data=data, delay=delay, priority=priority)
+        """Change a job's data, the delay of a delayed job from now on (ms or timedelta), or its priority."""
+        delay_ms = options.milliseconds(delay)
+        await self.ports.operator.update(job_id, data=data, delay=delay_ms, priority=priority)
 
     async def drain(self, delayed: bool = False) -> None:
         """Delete all waiting jobs, with `delayed` the delayed ones too; active and ended ones stay."""

@@ -112,8 +112,8 @@ async def test_many_of_one_kind_take_the_decorators_options(app: Corral) -> None
     @app.job("send-email", queue="mail", attempts=4)
     async def send_email(job: Any) -> None: ...
 
-    ids = await send_email.add_many({"to": name} for name in ("a", "b"))
-    jobs = [await send_email.queue.job(job_id) for job_id in ids]
+    handles = await send_email.add_many({"to": name} for name in ("a", "b"))
+    jobs = [await send_email.queue.job(handle.id) for handle in handles]
     assert [(job.data, job.options.attempts) for job in jobs if job] == [({"to": "a"}, 4), ({"to": "b"}, 4)]
 
 

@@ -106,21 +106,21 @@ async def test_options_of_the_decorator_are_those_of_each_job(app: Corral) -> No
     async def send_email(job: Any) -> None: ...
 
     job = await send_email.add({"to": "…"})
-    assert job.options.attempts == 5
-    assert job.options.backoff == Backoff("fixed", 250, 0.5)
-    assert job.options.keep_completed == Keep(count=100)
-    assert job.options.keep_dead == Keep(age=3600)
+    assert job.job.options.attempts == 5
+    assert job.job.options.backoff == Backoff("fixed", 250, 0.5)
+    assert job.job.options.keep_completed == Keep(count=100)
+    assert job.job.options.keep_dead == Keep(age=3600)
     found = await send_email.queue.job(job.id)
     assert found is not None
-    assert found.options == job.options
+    assert found.options == job.job.options
 
 
 async def test_options_at_add_win_over_the_decorators(app: Corral) -> None:
     @app.job("send-email", queue="mail", attempts=5, priority=9)
     async def send_email(job: Any) -> None: ...
 
-    job = await send_email.add({}, attempts=2)
-    assert (job.options.attempts, job.options.priority) == (2, 9)
+    job = await send_email.options(attempts=2).add({})
+    assert (job.job.options.attempts, job.job.options.priority) == (2, 9)
 
 
 async def test_a_wrong_option_is_found_where_it_is_written(app: Corral) -> None:
@@ -161,12 +161,12 @@ async def test_delay_and_priority_are_given_at_add(app: Corral, server: Server) 
     @app.job("send-email", queue="mail")
     async def send_email(job: Any) -> None: ...
 
-    job = await send_email.add({"to": "…"}, delay=60_000, priority=5)
-    assert (job.options.delay, job.options.priority) == (60_000, 5)
+    job = await send_email.options(delay=60_000, priority=5).add({"to": "…"})
+    assert (job.job.options.delay, job.job.options.priority) == (60_000, 5)
     assert (await app.queue("mail").counts())[JobState.DELAYED] == 1
     with server.connect() as client:
         [(_, score)] = client.zrange("bull:mail:delayed", 0, -1, withscores=True)
-        assert int(score / 4096) == job.created_at + 60_000
+        assert int(score / 4096) == job.job.created_at + 60_000
 
 
 async def test_a_lower_number_runs_earlier_and_no_priority_first(app: Corral) -> None:
@@ -177,8 +177,8 @@ async def test_a_lower_number_runs_earlier_and_no_priority_first(app: Corral) ->
         ran.append(job.data)
 
     for priority in (3, 1, 2, 0):
-        last = await count.add(priority, priority=priority)
-    assert last.options.priority == 0
+        last = await count.options(priority=priority).add(priority)
+    assert last.job.options.priority == 0
     async with working(app, concurrency=1):
         assert await becomes_true(lambda: len(ran) == 4)
     assert ran == [0, 1, 2, 3]
@@ -189,7 +189,7 @@ async def test_a_delayed_job_waits_its_time(app: Corral) -> None:
     async def later(job: Any) -> None: ...
 
     async with working(app):
-        job = await ended(later.queue, (await later.add({}, delay=300)).id)
+        job = await ended(later.queue, (await later.options(delay=300).add({})).id)
     assert job.started_at is not None
     assert 300 <= job.started_at - job.created_at < 3000
 

@@ -20,7 +20,7 @@ async def app(url: str) -> AsyncIterator[Corral]:
 
 
 async def test_defaults_are_three_attempts_and_exponential_backoff_from_a_second(app: Corral) -> None:
-    options = (await app.queue("mail").add("greet")).options
+    options = (await app.queue("mail").add("greet")).job.options
     assert options.attempts == 3
     assert options.backoff == Backoff("exponential", 1000)
     assert (options.priority, options.delay, options.lifo) == (0, 0, False)
@@ -38,7 +38,7 @@ async def test_a_backoff_grows_to_an_hour_and_no_further(app: Corral) -> None:
     waits = []
     async with working(app):
         for made in (0, 10, 11, 12, 30):
-            job = await flaky.add({}, id=f"made-{made}")
+            job = await flaky.options(id=f"made-{made}").add({})
             waits.append(await _wait_after(app, flaky.queue, job, made))
     assert waits == [1000, 1_024_000, 2_048_000, 3_600_000, 3_600_000]
 
@@ -87,7 +87,7 @@ async def test_finished_jobs_are_kept_as_many_as_asked(app: Corral, given: Any, 
 async def test_keeping_very_many_finished_jobs_is_allowed_with_a_warning(app: Corral) -> None:
     with pytest.warns(CorralWarning, match="keeps 10001 jobs"):
         job = await app.queue("mail").add("greet", {}, remove_on_complete=10_001)
-    assert job.options.keep_completed == Keep(count=10_001)
+    assert job.job.options.keep_completed == Keep(count=10_001)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         await app.queue("mail").add("greet", {}, remove_on_complete=10_000)

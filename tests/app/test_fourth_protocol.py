@@ -24,7 +24,7 @@ async def test_its_jobs_are_added_run_and_read(server: Server) -> None:
             await job.log(f"doubling {job.data}")
             return job.data * 2
 
-        ids = await double.add_many([1, 2, 3])
+        ids = [handle.id for handle in await double.add_many([1, 2, 3])]
         assert await double.queue.counts() == {
             JobState.WAITING: 3, JobState.ACTIVE: 0, JobState.COMPLETED: 0, JobState.DEAD: 0,
         }  # fmt: skip

@@ -121,7 +121,7 @@ async def test_a_handler_holds_its_job(app: Corral) -> None:
         "queue": "mail",
         "attempts": 2,
         "tries": [1, 2],
-        "created_at": added.created_at,
+        "created_at": added.job.created_at,
     }
 
 

@@ -30,7 +30,7 @@ def test_a_plain_function_adds_and_reads_jobs(app: Corral) -> None:
     @app.job("greet", queue="mail", attempts=2)
     def greet(job: Any) -> None: ...
 
-    job = app.sync(greet.add({"to": "Ada"}, priority=3))
+    job = app.sync(greet.options(priority=3).add({"to": "Ada"}))
     assert job.id == "1"
     assert app.sync(app.queue("mail").add_many([("greet", n) for n in range(700)]))[-1] == "701"
     assert app.sync(app.queue("mail").counts())[JobState.WAITING] == 701

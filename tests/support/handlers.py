@@ -2,6 +2,7 @@
 
 import os
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 from corral import Transient
@@ -36,3 +37,21 @@ def until_cancelled(job: Any) -> str:
 def sleep_long(job: Any) -> None:
     """Outlast every timeout."""
     block(60)
+
+
+@dataclass
+class ProcessOrder:
+    """An argument of a handler that runs in a process."""
+
+    id: int
+
+
+@dataclass
+class Description:
+    """A result of one."""
+
+    text: str
+
+
+def describe_order(order: ProcessOrder, times: int = 1) -> Description:
+    return Description(", ".join([f"order {order.id}"] * times))

@@ -78,7 +78,9 @@ def test_a_delay_is_any_number_of_milliseconds_up_to_five_years(delay: int) -> N
 def test_a_delay_outside_its_limits_is_refused_and_the_limit_is_named(delay: Any) -> None:
     said = refusal(delay=delay)
     assert said.startswith("delay is ")
-    assert said.endswith("use 0 (at once) or whole milliseconds up to 157680000000 (five years)")
+    assert said.endswith(
+        "use 0 (at once) or whole milliseconds up to 157680000000 (five years), or a timedelta"
+    )
 
 
 def test_the_longest_delay_still_has_an_exact_due_time() -> None:
@@ -136,7 +138,8 @@ def test_a_backoff_without_type_is_refused() -> None:
 @pytest.mark.parametrize("delay", [0, -1, 1.5, 1000.0, True, "1000", None, LONGEST_DELAY_MS + 1])
 def test_a_backoff_delay_that_is_not_positive_is_refused(delay: Any) -> None:
     assert refusal(backoff={"type": "fixed", "delay": delay}) == (
-        f"backoff delay is {delay!r}; use whole milliseconds from 1 up to 157680000000 (five years)"
+        f"backoff delay is {delay!r}; "
+        f"use whole milliseconds from 1 up to 157680000000 (five years), or a timedelta"
     )
 
 
@@ -154,7 +157,7 @@ def test_jitter_is_a_share_from_none_to_all(jitter: Any) -> None:
 
 @pytest.mark.parametrize("given", [True, 1.5, ["fixed"], object])
 def test_a_backoff_of_another_type_is_refused(given: Any) -> None:
-    assert "use 'fixed', 'exponential', milliseconds, or {'type': …" in refusal(backoff=given)
+    assert "use 'fixed', 'exponential', milliseconds, a timedelta, or {'type': …" in refusal(backoff=given)
 
 
 def test_a_misspelt_part_of_a_backoff_is_refused() -> None:

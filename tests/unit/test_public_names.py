@@ -3,10 +3,10 @@
 import corral
 
 NAMES = """
-AddInterrupted Backoff Capability Corral CorralError EventKind InvalidName InvalidOptions InvalidPayload Job
-JobCancelled JobContext JobEvent JobFilter JobOptions JobState JobTimeout JobType Keep Postpone Queue
-RedisConnectionError RedisError Refused Release ScheduleRule ScheduledJob SettleError Transient Unrecoverable
-Unsupported Worker
+AddInterrupted Backoff Capability Corral CorralError EventKind InvalidArguments InvalidName InvalidOptions
+InvalidPayload Job JobCall JobCancelled JobContext JobEvent JobFilter JobHandle JobOptions JobState JobTimeout
+JobType Keep Postpone Queue RedisConnectionError RedisError Refused Release ScheduleRule ScheduledJob
+SettleError SyncJobContext Transient Unrecoverable Unsupported Worker
 """
 
 

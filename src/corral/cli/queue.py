@@ -148,7 +148,7 @@ async def add(
     options = {option: value for option, value in named.items() if value is not None}
     options.update(map(_option, more or ()))
     queue = session.app.queue(queue_name)
-    job = await queue.add(name, _read_json(data), id=job_id, **options)
+    job = await queue.add_one(name, _read_json(data), {"id": job_id, **options})
     session.output.document({"protocol": queue.protocol.spec.name, "queue": queue_name, "id": job.id})
     session.output.line(job.id)
 

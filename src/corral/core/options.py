@@ -2,10 +2,11 @@
 
 import warnings
 from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Any, TypedDict
 
 from corral.core.job import (
     DEFAULT_ATTEMPTS,
@@ -51,6 +52,49 @@ class Capability(StrEnum):
     IDEMPOTENCY = "idempotency keys"
 
 
+class OptionValues(TypedDict, total=False):
+    """The options of a job, as they are given; None leaves one at its default."""
+
+    delay: int | timedelta | None
+    """Milliseconds, or a timedelta."""
+    priority: int | None
+    attempts: int | None
+    backoff: int | timedelta | str | Backoff | Mapping[str, Any] | None
+    """Milliseconds or a timedelta (fixed), a kind, or all of it."""
+    remove_on_complete: bool | int | timedelta | Keep | Mapping[str, Any] | None
+    """True, how many to keep, or for how long: a timedelta, or an `age` in seconds."""
+    remove_on_fail: bool | int | timedelta | Keep | Mapping[str, Any] | None
+    lifo: bool | None
+    keep_logs: int | None
+    # of the streams protocol
+    ttl_s: int | timedelta | None
+    idempotency_key: str | None
+    # of the bridgemq protocol
+    target: Mapping[str, Any] | None
+    rate: Mapping[str, int] | None
+    keep_data: bool | None
+    # of the bullmq protocol
+    timestamp: int | None
+    stackTraceLimit: int | None
+    sizeLimit: int | None
+    telemetry: Mapping[str, Any] | None
+    deduplication: Mapping[str, Any] | None
+    parent: Mapping[str, Any] | None
+    failParentOnFailure: bool | None
+    continueParentOnFailure: bool | None
+    ignoreDependencyOnFailure: bool | None
+    removeDependencyOnFailure: bool | None
+
+
+class AddOptions(OptionValues, total=False):
+    """The options of a job where it is added."""
+
+    id: str | None
+    cron: str | None
+    timezone: str | None
+    catch_up: str | None
+
+
 def require(protocol: str, capabilities: frozenset[Capability], needed: Capability, request: str) -> None:
     """Raise `Unsupported` for `request` unless the protocol has the capability it needs.
 
@@ -91,9 +135,10 @@ def build(
     extra: dict[str, Any] = {}
     for name, value in {**(values or {}), **more}.items():
         if name in extras:
-            extra[name] = value
+            if value is not None:
+                extra[name] = value
         elif name not in _OPTIONS:
-            raise InvalidOptions(_unknown(name, [*_OPTIONS, *extras]))
+            raise InvalidOptions(unknown_option(name, [*_OPTIONS, *extras]))
         elif value is not None:
             field, needed, check, neutral = _OPTIONS[name]
             try:
@@ -117,10 +162,34 @@ def _defaults(capabilities: frozenset[Capability]) -> Mapping[str, Any]:
     }
 
 
-def _unknown(name: Any, known: list[str]) -> str:
+def unknown_option(name: Any, known: Collection[str]) -> str:
+    """Return the complaint about an option that does not exist, with the nearest that does."""
     nearest = get_close_matches(str(name).lower(), known, n=1)
     way_out = f"did you mean {nearest[0]!r}?" if nearest else f"use any of {', '.join(sorted(known))}"
     return f"there is no option {short_repr(name)}; {way_out}"
+
+
+def milliseconds(value: Any) -> Any:
+    """Return a timedelta as whole milliseconds; anything else as it is.
+
+    >>> milliseconds(timedelta(seconds=1.5)), milliseconds(250)
+    (1500, 250)
+    """
+    return value // timedelta(milliseconds=1) if isinstance(value, timedelta) else value
+
+
+def seconds(value: Any) -> Any:
+    """Return a timedelta as seconds; anything else as it is.
+
+    >>> seconds(timedelta(minutes=1)), seconds(2.5)
+    (60.0, 2.5)
+    """
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def whole_seconds(value: Any) -> Any:
+    """Return a timedelta as whole seconds, rounded up; anything else as it is."""
+    return -(-value // timedelta(seconds=1)) if isinstance(value, timedelta) else value
 
 
 def _whole(lowest: int, highest: int, way_out: str) -> _Check:
@@ -135,16 +204,25 @@ def _whole(lowest: int, highest: int, way_out: str) -> _Check:
 
 
 _priority = _whole(0, HIGHEST_PRIORITY, f"use 0 (no priority) or a positive number up to {HIGHEST_PRIORITY}")
-_delay = _whole(
-    0, LONGEST_DELAY_MS, f"use 0 (at once) or whole milliseconds up to {LONGEST_DELAY_MS} (five years)"
+_delay_ms = _whole(
+    0,
+    LONGEST_DELAY_MS,
+    f"use 0 (at once) or whole milliseconds up to {LONGEST_DELAY_MS} (five years), or a timedelta",
 )
 _attempts = _whole(1, LARGEST_INTEGER, "use a whole number from 1 (run once, never again)")
 _keep_logs = _whole(1, LARGEST_INTEGER, "use how many lines to keep, from 1")
 _backoff_delay = _whole(
-    1, LONGEST_DELAY_MS, f"use whole milliseconds from 1 up to {LONGEST_DELAY_MS} (five years)"
+    1,
+    LONGEST_DELAY_MS,
+    f"use whole milliseconds from 1 up to {LONGEST_DELAY_MS} (five years), or a timedelta",
 )
 _keep_count = _whole(0, LARGEST_INTEGER, "use True (remove), False (keep all), or how many to keep, from 0")
-_keep_age = _whole(1, LARGEST_INTEGER, "use whole seconds from 1, or True to remove at once")
+_keep_age = _whole(1, LARGEST_INTEGER, "use whole seconds from 1, a timedelta, or True to remove at once")
+
+
+def _delay(name: str, value: Any) -> int:
+    delay: int = _delay_ms(name, milliseconds(value))
+    return delay
 
 
 def _lifo(name: str, value: Any) -> bool:
@@ -154,6 +232,7 @@ def _lifo(name: str, value: Any) -> bool:
 
 
 def _backoff(name: str, value: Any) -> Backoff:
+    value = milliseconds(value)
     if isinstance(value, str):
         value = {"type": value}
     elif isinstance(value, int) and not isinstance(value, bool):
@@ -162,7 +241,7 @@ def _backoff(name: str, value: Any) -> Backoff:
         value = {"type": value.kind, "delay": value.delay, "jitter": value.jitter}
     if not isinstance(value, Mapping):
         raise InvalidOptions(
-            f"{name} is {short_repr(value)}; use 'fixed', 'exponential', milliseconds, "
+            f"{name} is {short_repr(value)}; use 'fixed', 'exponential', milliseconds, a timedelta, "
             f"or {{'type': …, 'delay': …, 'jitter': …}}"
         )
     _check_parts(name, value, ("type", "delay", "jitter"))
@@ -171,7 +250,7 @@ def _backoff(name: str, value: Any) -> Backoff:
         raise InvalidOptions(f"{name} type is {short_repr(kind)}; {_BACKOFF_WAY_OUT}")
     return Backoff(
         kind,
-        _backoff_delay(f"{name} delay", value.get("delay", DEFAULT_BACKOFF_MS)),
+        _backoff_delay(f"{name} delay", milliseconds(value.get("delay", DEFAULT_BACKOFF_MS))),
         _jitter(f"{name} jitter", value.get("jitter", 0.0)),
     )
 
@@ -183,11 +262,13 @@ def _jitter(name: str, value: Any) -> float:
     return float(value)
 
 
-def _keep(name: str, value: Any) -> Keep:
+def kept(name: str, value: Any) -> Keep:
     """Return which finished jobs are kept; False keeps all, whatever the worker's own setting is."""
     if isinstance(value, bool):
         return Keep(count=0) if value else Keep()
-    if isinstance(value, Keep):
+    if isinstance(value, timedelta):
+        value = {"age": value}
+    elif isinstance(value, Keep):
         value = {"count": value.count, "age": value.age}
     elif isinstance(value, Mapping):
         _check_parts(name, value, ("age", "count"))
@@ -195,7 +276,7 @@ def _keep(name: str, value: Any) -> Keep:
             raise InvalidOptions(f"{name} is empty; give it 'age' (seconds), 'count', or both")
     else:
         value = {"count": value}
-    count, age = value.get("count"), value.get("age")
+    count, age = value.get("count"), whole_seconds(value.get("age"))
     if count is not None:
         _keep_count(name, count)
         if count > MANY_KEPT:
@@ -223,8 +304,8 @@ _OPTIONS: dict[str, tuple[str, Capability, _Check, Any]] = {
     "delay": ("delay", Capability.DELAY, _delay, 0),
     "attempts": ("attempts", Capability.RETRY, _attempts, 1),
     "backoff": ("backoff", Capability.RETRY, _backoff, _NO_VALUE),
-    "remove_on_complete": ("keep_completed", Capability.REMOVAL, _keep, _NO_VALUE),
-    "remove_on_fail": ("keep_dead", Capability.REMOVAL, _keep, _NO_VALUE),
+    "remove_on_complete": ("keep_completed", Capability.REMOVAL, kept, _NO_VALUE),
+    "remove_on_fail": ("keep_dead", Capability.REMOVAL, kept, _NO_VALUE),
     "lifo": ("lifo", Capability.LIFO, _lifo, False),
     "keep_logs": ("keep_logs", Capability.LOGS, _keep_logs, _NO_VALUE),
 }

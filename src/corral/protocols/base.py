@@ -126,6 +126,9 @@ class Protocol(typing.Protocol):
     def check(self, options: JobOptions, now: int) -> None:
         """Refuse options that only this protocol can tell to be wrong."""
 
+    def check_name(self, name: str) -> str:
+        """Return the name of a kind of jobs, if the protocol allows it."""
+
     async def queues(self, store: Store, namespace: str) -> list[str]:
         """Return the names of the queues in a namespace."""
 

@@ -8,22 +8,23 @@ from corral.worker.config import (
     default_name,
     wall_clock,
 )
-from corral.worker.context import BlockingJobContext, JobContext
+from corral.worker.context import JobContext, SyncJobContext
 from corral.worker.events import Listener, WorkerEvent, WorkerEventKind
-from corral.worker.handlers import ANY_NAME, Handler, HandlerKind, HandlerRegistry
+from corral.worker.handlers import ANY_NAME, Handler, HandlerFunction, HandlerKind, HandlerRegistry
 from corral.worker.worker import Worker
 
 __all__ = [
     "ANY_NAME",
     "DEFAULT_CONCURRENCY",
-    "BlockingJobContext",
     "Connections",
     "Handler",
+    "HandlerFunction",
     "HandlerKind",
     "HandlerRegistry",
     "JobContext",
     "Listener",
     "OpenConnections",
+    "SyncJobContext",
     "Worker",
     "WorkerConfig",
     "WorkerEvent",

@@ -4,12 +4,22 @@ import asyncio
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Event
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from corral.core.job import Claim, Job, JobOptions
 from corral.core.naming import check_step
 from corral.core.payload import check_progress
 from corral.core.ports import Reporter
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=None)
+    """What the app's lifespan yields; `JobContext` alone is that of an app without one."""
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
 class StopSignal:
@@ -38,7 +48,7 @@ class StopSignal:
         return self._flag.wait(timeout)
 
 
-class BaseJobContext:
+class BaseJobContext(Generic[T]):
     """The job as it was claimed, and whether its attempt should end."""
 
     __slots__ = ("_stop", "cancel_requested", "cancelled", "claim", "job", "lost")
@@ -102,7 +112,7 @@ class BaseJobContext:
         return f"<{type(self).__name__} {self.name!r} id={self.id!r} attempt={self.attempt}>"
 
 
-class JobContext(BaseJobContext):
+class JobContext(BaseJobContext[T]):
     """The `job` of an async handler."""
 
     __slots__ = ("_event", "_reporter")
@@ -158,7 +168,7 @@ class ClaimReporter(Protocol):
     def emit(self, step: str, data: Any) -> "Future[None]": ...
 
 
-class BlockingJobContext(BaseJobContext):
+class SyncJobContext(BaseJobContext[T]):
     """The `job` of a sync handler: the same methods, as blocking calls."""
 
     __slots__ = ("_event", "_reporter")

@@ -17,7 +17,7 @@ from corral.worker.attempt import (
     moment,
 )
 from corral.worker.config import WorkerConfig
-from corral.worker.context import BlockingJobContext, JobContext, StopSignal
+from corral.worker.context import JobContext, StopSignal, SyncJobContext
 from corral.worker.handlers import HandlerKind
 from corral.worker.processes.pool import ProcessJobContext
 from corral.worker.settling import Settler
@@ -71,7 +71,7 @@ class Executor:
             elif handler.kind is HandlerKind.ASYNC:
                 attempts.append(AsyncAttempt(claim, locked_at, handler, JobContext(claim, stop, reporter)))
             elif handler.kind is HandlerKind.SYNC:
-                blocking = BlockingJobContext(claim, stop, self._threads.reporter(claim))
+                blocking = SyncJobContext(claim, stop, self._threads.reporter(claim))
                 attempts.append(ThreadAttempt(claim, locked_at, handler, blocking))
             else:
                 attempts.append(ProcessAttempt(claim, locked_at, handler, ProcessJobContext(claim, stop)))

@@ -4,13 +4,18 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from functools import partial, update_wrapper
 from math import isfinite
 from typing import Any
 
+from corral.core.conversion import Conversion
+from corral.core.signature import AnySignature, DataStyle, read_signature
 from corral.errors import InvalidOptions
+from corral.worker.context import JobContext, SyncJobContext
 
 ANY_NAME = "*"
+CONTEXTS: dict[type, bool] = {JobContext: True, SyncJobContext: False}
+"""The contexts of handlers; True: of async ones."""
 
 
 class HandlerKind(StrEnum):
@@ -30,7 +35,10 @@ class Handler:
 
     name: str
     fn: Callable[[Any], Any]
+    """Called with the context of a job."""
     kind: HandlerKind
+    is_async: bool = False
+    """Whether calling it gives a coroutine."""
     timeout: float | None = None
     """Seconds one attempt may take; None: no limit.
 
@@ -38,6 +46,12 @@ class Handler:
     settled as timed out at once and may be tried again, `job.cancelled` is set, what it returns later is
     dropped, and its slot stays taken until it returns.
     """
+
+
+class HandlerFunction:
+    """A function that a decorator made a handler; a spawned process finds it by its module and name."""
+
+    handler: Handler
 
 
 class HandlerRegistry:
@@ -55,9 +69,15 @@ class HandlerRegistry:
         self._default: Handler | None = None
 
     def add(
-        self, name: str, fn: Callable[[Any], Any], *, timeout: float | None = None, process: bool = False
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        run: Callable[[Any], Any] | None = None,
+        timeout: float | None = None,
+        process: bool = False,
     ) -> Handler:
-        """Let `fn` run the jobs called `name`."""
+        """Let `fn` run the jobs called `name`; where it takes more than the context, `run` calls it."""
         if not callable(fn):
             raise InvalidOptions(f"the handler of {name!r} is {fn!r}, which is no function")
         if name in self._handlers:
@@ -66,8 +86,9 @@ class HandlerRegistry:
             raise InvalidOptions(f"timeout={timeout!r} of {name!r}: give seconds above 0, or None")
         if process:
             _check_importable(name, fn)
-        kind = HandlerKind.ASYNC if is_async(fn) else HandlerKind.SYNC
-        handler = Handler(name, fn, HandlerKind.PROCESS if process else kind, timeout)
+        awaited = is_async(fn)
+        kind = HandlerKind.ASYNC if awaited else HandlerKind.SYNC
+        handler = Handler(name, run or fn, HandlerKind.PROCESS if process else kind, awaited, timeout)
         self._handlers[name] = handler
         if name == ANY_NAME:
             self._default = handler
@@ -81,6 +102,34 @@ class HandlerRegistry:
     def names(self) -> list[str]:
         """The names that have a handler, sorted."""
         return sorted(self._handlers)
+
+
+def signature_of(fn: Callable[..., Any], name: str, style: DataStyle = "fields") -> AnySignature:
+    """Return how a function takes the data of jobs called `name`."""
+    return read_signature(fn, name, CONTEXTS, is_async(fn), style)
+
+
+def with_arguments(fn: Callable[..., Any], signature: AnySignature) -> Callable[[Any], Any]:
+    """Return a function of the context alone: it calls `fn` with its arguments and encodes its result."""
+    run = signature.runner(fn)
+    if signature.result is not None and not signature.result.is_plain:
+        encode = _encode_awaited if is_async(fn) else _encode_returned
+        run = encode(run, signature.result)
+    # a spawned process looks for it by module and name
+    return run if run is fn else update_wrapper(run, fn)
+
+
+def _encode_awaited(run: Callable[[Any], Any], result: Conversion) -> Callable[[Any], Any]:
+    encode = result.encode
+
+    async def encoded(context: Any) -> Any:
+        return encode(await run(context))
+
+    return encoded
+
+
+def _encode_returned(run: Callable[[Any], Any], result: Conversion) -> Callable[[Any], Any]:
+    return lambda context: result.encode(run(context))
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

@@ -70,7 +70,7 @@ def trace_of(error: BaseException) -> str:
 
 def _is_internal(frames: TracebackType) -> bool:
     name: str = frames.tb_frame.f_globals.get("__name__", "")
-    return name.startswith(("corral.worker.", "corral.bullmq.", "asyncio."))
+    return name.startswith(("corral.worker.", "corral.core.", "corral.bullmq.", "asyncio."))
 
 
 class Settler:

@@ -14,7 +14,7 @@ from corral.core.job import Claim
 from corral.core.outcome import Outcome
 from corral.core.ports import Reporter
 from corral.worker.attempt import RunningAttempt
-from corral.worker.context import BlockingJobContext
+from corral.worker.context import SyncJobContext
 from corral.worker.processes.errors import RemoteError
 from corral.worker.processes.pool import ProcessJobContext, ProcessPool
 from corral.worker.settling import Settler, completed
@@ -27,7 +27,7 @@ Result = Outcome | BaseException | RemoteError
 class ThreadAttempt(RunningAttempt, eq=False):
     """Runs in a thread."""
 
-    context: BlockingJobContext
+    context: SyncJobContext
     is_overdue: bool = False
     """Whether it was settled although its thread still runs."""
 

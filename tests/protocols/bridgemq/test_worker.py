@@ -90,7 +90,7 @@ async def test_no_more_run_at_a_time_than_the_rate_says(app: Corral):
         running -= 1
 
     async with working(app, concurrency=10):
-        ids = await sms.add_many([{}] * 20)
+        ids = [handle.id for handle in await sms.add_many([{}] * 20)]
         for job_id in ids:
             await ended(sms.queue, job_id)
     assert most == 2
@@ -103,7 +103,7 @@ async def test_a_delayed_job_of_an_idle_queue_runs_when_it_is_due(app: Corral):
 
     async with working(app):
         await ended(later.queue, (await later.add()).id)
-        done = await ended(later.queue, (await later.add(delay=200)).id)
+        done = await ended(later.queue, (await later.options(delay=200).add()).id)
     assert done.started_at is not None
     assert done.started_at - done.created_at >= 200
 
@@ -123,7 +123,7 @@ async def test_what_becomes_due_while_all_hands_are_full_waits_for_a_stranger_wi
         async with working(app, concurrency=1, **options):
             await long.add()
             await begun.wait()
-            await long.add(delay=200)
+            await long.options(delay=200).add()
             added = time.monotonic()
             assert await becomes_true(lambda: client.llen("bridge:jobs:waiting") == 1)
             assert time.monotonic() - added < within + 0.5, "half a second for a busy machine"

@@ -44,6 +44,17 @@ async def test_everything_a_handler_says_reaches_node(shared: SharedQueue) -> No
     assert (await shared.node_queue("getJobLogs", job_id))["logs"] == ["first line", "zweite Zeile ✓"]
 
 
+async def test_what_node_adds_arrives_as_arguments_by_name(shared: SharedQueue) -> None:
+    @shared.app.job("thumbnail", queue="mail")
+    async def thumbnail(file: str, width: int = 200) -> list[Any]:
+        return [file, width]
+
+    async with shared.corral_works():
+        job_id = await shared.node_adds("thumbnail", {"file": "a.jpg"})
+        await shared.ended(1)
+    assert (await shared.node_job(job_id))["returnvalue"] == ["a.jpg", 200]
+
+
 async def test_a_sync_handler_works_for_node_too(shared: SharedQueue) -> None:
     @shared.app.job("send", queue="mail")
     def send(job: Any) -> Any:

@@ -262,6 +262,9 @@ class ListProtocol:
     def check(self, options: JobOptions, now: int) -> None:
         return
 
+    def check_name(self, name: str) -> str:
+        return name
+
     async def queues(self, store: Store, namespace: str) -> list[str]:
         return ["default"]
 

@@ -63,7 +63,7 @@ def _register(app: Corral) -> Callable[[], Coroutine[Any, Any, None]]:
         while True:
             number += 1
             delay = 1000 if number % 5 == 0 else 0
-            await send_email.add({"number": number}, priority=number % 3, delay=delay)
+            await send_email.options(priority=number % 3, delay=delay).add({"number": number})
             await embed.add({"text": f"text number {number} of the herd"})
             await transcode.add({"film": number})
             await asyncio.sleep(PAUSE_S)

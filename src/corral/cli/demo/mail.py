@@ -46,7 +46,7 @@ async def send_mail(url: str, output: DemoOutput) -> StepResult:
             for start in range(0, JOBS, BATCH):
                 for options in ({}, {"priority": 1}, {"delay": 200}):
                     numbers = [n for n in range(start, start + BATCH) if options_of(n) == options]
-                    await send_email.add_many(map(email, numbers), **options)
+                    await send_email.options(**options).add_many(map(email, numbers))
                 await asyncio.sleep(0.01)
 
         tally = await run_jobs(

@@ -1,6 +1,7 @@
 """The bridgemq protocol: routing, cron, dead letters and rate limits on BridgeMQ v1's data model."""
 
 from corral.core.job import JobOptions
+from corral.core.naming import check_job_name
 from corral.protocols.base import Binding, BoundPorts, ProtocolSpec, port
 from corral.protocols.bridgemq.broker import BridgemqBroker
 from corral.protocols.bridgemq.events import BridgemqEventLog
@@ -46,6 +47,9 @@ class BridgemqProtocol:
 
     def check(self, options: JobOptions, now: int) -> None:
         check_options(options, now)
+
+    def check_name(self, name: str) -> str:
+        return check_job_name(name)
 
     async def queues(self, store: Store, namespace: str) -> list[str]:
         return await bridgemq_queues(store, namespace)

@@ -1,6 +1,7 @@
 """The bullmq protocol: BullMQ 5.62.0's Redis protocol."""
 
 from corral.core.job import JobOptions, JobState
+from corral.core.naming import check_job_name
 from corral.protocols.base import Binding, BoundPorts, ProtocolSpec, port
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.events import BullmqEventLog
@@ -63,6 +64,9 @@ class BullmqProtocol:
 
     def check(self, options: JobOptions, now: int) -> None:
         """Accept all options: the codec refuses what cannot be encoded."""
+
+    def check_name(self, name: str) -> str:
+        return check_job_name(name)
 
     async def queues(self, store: Store, namespace: str) -> list[str]:
         return await bullmq_queues(store, namespace)

@@ -3,6 +3,7 @@
 from corral.core.job import JobOptions
 from corral.protocols.base import Binding, BoundPorts, ProtocolSpec, port
 from corral.protocols.streams.broker import StreamsBroker
+from corral.protocols.streams.codec import check_task
 from corral.protocols.streams.events import StreamsEventLog
 from corral.protocols.streams.http import StreamsHttpApi
 from corral.protocols.streams.inspector import StreamsInspector
@@ -44,6 +45,9 @@ class StreamsProtocol:
 
     def check(self, options: JobOptions, now: int) -> None:
         """Accept all options: the codec refuses what cannot be encoded."""
+
+    def check_name(self, name: str) -> str:
+        return check_task(name)
 
     async def queues(self, store: Store, namespace: str) -> list[str]:
         """Return the one queue this contract has."""

@@ -64,10 +64,16 @@ class StreamsJobRow(NamedTuple):
     is_requested_id: bool
 
 
+def check_task(name: str) -> str:
+    """Return a job's name, if it is one of the contract's tasks."""
+    if name not in TASKS:
+        raise InvalidName(f"protocol {NAME!r} has no task {name!r}; use one of {', '.join(TASKS)}")
+    return name
+
+
 def encode_job(job: Job, new_id: str, keys: StreamsKeys, default_ttl: int, now: int) -> StreamsJobRow:
     """Return a row for the submit script; refuses what the contract has no word for."""
-    if job.name not in TASKS:
-        raise InvalidName(f"protocol {NAME!r} has no task {job.name!r}; use one of {', '.join(TASKS)}")
+    check_task(job.name)
     if job.id and not _UUID.fullmatch(job.id):
         raise InvalidName(
             f"job id {job.id!r} is not a UUID, as the streams contract requires; "

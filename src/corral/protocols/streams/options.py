@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from corral.core.job import DEFAULT_ATTEMPTS, Backoff, JobOptions
-from corral.core.options import Capability, require
+from corral.core.options import Capability, require, whole_seconds
 from corral.core.ports import Profile
 from corral.errors import InvalidOptions
 from corral.protocols.streams.keys import NAME
@@ -53,9 +53,11 @@ def _check_shared(options: JobOptions) -> None:
 
 def ttl_of(extra: Mapping[str, Any], default: int) -> int:
     """Return how many seconds a job lives."""
-    value = extra.get("ttl_s", default)
+    value = whole_seconds(extra.get("ttl_s", default))
     if type(value) is not int or not 1 <= value <= MOST_TTL_S:
-        raise InvalidOptions(f"ttl_s={value!r} is not a whole number of seconds from 1 to {MOST_TTL_S}")
+        raise InvalidOptions(
+            f"ttl_s={value!r} is not a whole number of seconds from 1 to {MOST_TTL_S}, or a timedelta"
+        )
     return value
 
 

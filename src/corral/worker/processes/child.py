@@ -22,8 +22,8 @@ import msgspec
 from corral.core.job import Claim, Job
 from corral.core.retry import classify
 from corral.errors import Unrecoverable
-from corral.worker.context import BaseJobContext, BlockingJobContext, JobContext, StopSignal
-from corral.worker.handlers import is_async
+from corral.worker.context import BaseJobContext, JobContext, StopSignal, SyncJobContext
+from corral.worker.handlers import HandlerFunction, is_async, signature_of, with_arguments
 from corral.worker.processes.errors import RemoteError, describe, rebuild
 from corral.worker.settling import completed, trace_of
 
@@ -136,7 +136,8 @@ class ParentPipe:
         order = self._orders.get()
         self._running = order.ticket
         try:
-            outcome = completed(order.job, self._call(find(order.module, order.name), order.job, runner))
+            fn, is_coroutine = find(order.module, order.name)
+            outcome = completed(order.job, self._call(fn, is_coroutine, order.job, runner))
         except BaseException as error:
             remote = describe(error, trace_of(error), str(classify(error)))
             self._send("raised", msgspec.msgpack.encode(remote))
@@ -145,10 +146,10 @@ class ParentPipe:
         finally:
             self._context = None
 
-    def _call(self, fn: Callable[[Any], Any], job: Job, runner: asyncio.Runner) -> Any:
+    def _call(self, fn: Callable[[Any], Any], is_coroutine: bool, job: Job, runner: asyncio.Runner) -> Any:
         claim = Claim(job, None)
-        if not is_async(fn):
-            self._begin(BlockingJobContext(claim, self._stop, self))
+        if not is_coroutine:
+            self._begin(SyncJobContext(claim, self._stop, self))
             return fn(self._context)
         self._begin(JobContext(claim, self._stop, PipeReporter(self)))
         return runner.run(fn(self._context))
@@ -178,8 +179,8 @@ class PipeReporter:
         """Do nothing: the parent sends heartbeats."""
 
 
-def find(module: str, name: str) -> Callable[[Any], Any]:
-    """Return the handler at `module:name`, without the wrapper a decorator left around it."""
+def find(module: str, name: str) -> tuple[Callable[[Any], Any], bool]:
+    """Return the handler at `module:name`, as it is called with a context; and whether that is awaited."""
     try:
         wrapped = attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
@@ -187,5 +188,7 @@ def find(module: str, name: str) -> Callable[[Any], Any]:
             f"the handler {module}:{name} is not found in the process that should run it ({error}); "
             f"keep it at the top of a module that can be imported"
         ) from error
-    fn: Callable[[Any], Any] = inspect.unwrap(wrapped)
-    return fn
+    if isinstance(wrapped, HandlerFunction):
+        return wrapped.handler.fn, wrapped.handler.is_async
+    fn: Callable[..., Any] = inspect.unwrap(wrapped)
+    return with_arguments(fn, signature_of(fn, name)), is_async(fn)

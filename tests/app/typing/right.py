@@ -1,0 +1,77 @@
+"""What a type checker must accept; checked with mypy --strict by test_typing.py."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, assert_type
+
+from corral import Corral, JobCall, JobContext, JobHandle, SyncJobContext
+
+
+@dataclass
+class Order:
+    id: int
+    total: float
+
+
+@dataclass
+class Receipt:
+    number: int
+
+
+class Resources:
+    bank: str
+
+
+app = Corral()
+
+
+@app.job(queue="orders", attempts=5, timeout=timedelta(seconds=30))
+async def charge(job: JobContext[Resources], order: Order) -> Receipt:
+    assert_type(job.data, Any)
+    await job.progress(50, "authorised")
+    return Receipt(order.id)
+
+
+@app.job
+def thumbnail(file: str, width: int = 200) -> str:
+    return f"{file}@{width}"
+
+
+@app.job("shrink", backoff=timedelta(seconds=2))
+def shrink(job: SyncJobContext[Resources], file: str) -> int:
+    job.progress(1)
+    return len(file)
+
+
+@app.job
+async def raw(job: JobContext[Resources]) -> int:
+    return job.attempt
+
+
+@app.job(data="whole")
+async def total(numbers: list[int]) -> int:
+    return sum(numbers)
+
+
+@app.job
+async def nothing() -> None: ...
+
+
+async def main() -> None:
+    assert_type(await charge.add(Order(17, 9.5)), JobHandle[Receipt])
+    assert_type(await charge.add(order=Order(17, 9.5)), JobHandle[Receipt])
+    assert_type(await thumbnail.add("a.jpg", width=3), JobHandle[str])
+    assert_type(await shrink.add("a.jpg"), JobHandle[int])
+    assert_type(thumbnail.call("a.jpg"), JobCall[str])
+    assert_type(await raw.add({"any": "data"}), JobHandle[int])
+    assert_type(await total.add([1, 2]), JobHandle[int])
+    assert_type(await nothing.add(), JobHandle[None])
+    assert_type(await charge.add_many(Order(n, 1.0) for n in range(3)), list[JobHandle[Receipt]])
+    assert_type(
+        await thumbnail.add_many(thumbnail.call("a", width=n) for n in range(3)), list[JobHandle[str]]
+    )
+    assert_type(await raw.add_many([1, "two"]), list[JobHandle[int]])
+    await charge.options(delay=timedelta(minutes=5), priority=1, id="order-17").add(Order(18, 1.0))
+    await app.queue("mail").add("send", {"to": "ada"}, delay=5, remove_on_complete=timedelta(days=1))
+    app.schedule(nothing, cron="0 3 * * *", timezone="Europe/Berlin")
+    app.schedule(thumbnail.call("a.jpg"), every=timedelta(seconds=30))

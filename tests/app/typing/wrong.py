@@ -1,0 +1,48 @@
+"""What a type checker must refuse: every line with the mark has the error it names; see test_typing.py."""
+
+from datetime import timedelta
+
+from tests.app.typing.right import Order, Receipt, app, charge, nothing, raw, thumbnail, total
+
+
+@app.job
+async def send(to: str) -> int:
+    return len(to)
+
+
+@app.job("post", queue="mail")
+async def post(to: str) -> int:
+    return len(to)
+
+
+@app.job(queue="mail", atempts=5)  # error: call-overload untyped-decorator
+async def one(to: str) -> None: ...
+
+
+@app.job(queue="mail", timeout="5")  # error: call-overload untyped-decorator
+async def two(to: str) -> None: ...
+
+
+async def main() -> None:
+    await charge.add(17)  # error: arg-type
+    await charge.add()  # error: call-arg
+    await charge.add(Order(1, 2.0), width=3)  # error: call-arg
+    await charge.add(Order(1, 2.0), delay=5)  # error: call-arg
+    await thumbnail.add("a", width="3")  # error: arg-type
+    thumbnail.call(3)  # error: arg-type
+    await send.add(3)  # error: arg-type
+    await post.add(3)  # error: arg-type
+    await total.add(["1"])  # error: list-item
+    await raw.add(1, 2)  # error: call-arg
+    await nothing.add(1)  # error: call-arg
+    await charge.options(delay="5").add(Order(1, 2.0))  # error: arg-type
+    await charge.options(attempts=timedelta(1)).add(Order(1, 2.0))  # error: arg-type
+    await charge.options(prioritty=5).add(Order(1, 2.0))  # error: call-arg
+    await charge.add_many([1, 2])  # error: list-item
+    await charge.add_many([thumbnail.call("a")])  # error: list-item
+    await app.queue("mail").add("send", {}, delay="5")  # error: arg-type
+    await app.queue("mail").add_many([("send", {})], dealy=5)  # error: call-arg
+    receipt: Receipt = (await thumbnail.add("a")).id  # error: assignment
+    app.schedule(nothing, cron=5)  # error: arg-type
+    app.schedule(nothing, every=timedelta(1), dealy=5)  # error: call-arg
+    print(receipt)
