@@ -49,6 +49,9 @@ async def handle(job: JobContext, report: Report) -> Any:
             await asyncio.sleep(seconds)
         case "block":
             time.sleep(seconds)
+        case "die":
+            await asyncio.sleep(seconds)
+            os._exit(1)
         case "spin":
             end = time.perf_counter() + seconds
             while time.perf_counter() < end:

@@ -17,6 +17,7 @@ from corral.worker.attempt import Attempt, EndedAttempt, Moment, moment
 from corral.worker.config import Connections, WorkerConfig
 from corral.worker.events import Monitor, WorkerEvent, WorkerEventKind
 from corral.worker.executor import Executor
+from corral.worker.isolation import Isolation, Phase
 from corral.worker.late_start import LateStart
 from corral.worker.settling import NO_RESULT, size_of
 from corral.worker.verdicts import Verdicts
@@ -83,6 +84,7 @@ class TurnLoop:
         self._redis_wait = RedisWait(config, monitor)
         self._job_wait = JobWait(config, broker, monitor, self._woken)
         self._wake = asyncio.Event()
+        self._isolation = Isolation(self.held, self._wake.set)
         self._ended: deque[EndedAttempt] = deque()
         self._under_way: deque[tuple[RoundTrip, asyncio.Task[Turn]]] = deque()
         """In the order in which they were sent, and are answered."""
@@ -169,6 +171,7 @@ class TurnLoop:
         self._wake.clear()
         await self._repeat_unanswered()
         await self._take_replies()
+        self._advance_isolation()
         if self._send_next():
             await asyncio.sleep(0)  # it is sent: the server works while the claims of the last are started
         self._start_new_claims()
@@ -207,7 +210,15 @@ class TurnLoop:
         if self._job_wait.rest is not None:
             free -= 1  # the wake-up being waited for must find a slot, or another worker should have had it
         is_slow = self._mean_seconds is None or self._mean_seconds > SLOW_S
-        return max(min(free, MOST_SLOW_CLAIMS if is_slow else self._most_claims), 0)
+        want = max(min(free, MOST_SLOW_CLAIMS if is_slow else self._most_claims), 0)
+        return self._isolation.limit(want, is_answered=bool(self._new_claims))
+
+    def _advance_isolation(self) -> None:
+        if self._isolation.phase is Phase.OPEN:
+            return
+        is_idle = not (self.held or self._new_claims or self._is_claim_pending())
+        if self._isolation.advance(is_idle):
+            self._rest = None
 
     # -- one trip -----------------------------------------------------------------------------------------
 
@@ -228,6 +239,8 @@ class TurnLoop:
         self._settled(trip, turn)
         if trip.want:
             self._new_claims, self._new_claims_at = turn.claims, trip.sent_at
+            if not turn.claims:
+                self._isolation.reopen()
             await self._rested(turn.rest, len(turn.claims))
         elif self._rest is not None and self._rest.reason in SLOTS_FREED:
             self._rest = None
@@ -271,7 +284,10 @@ class TurnLoop:
         if not self._is_claiming:
             self._release(claims, locked_at)
             return
+        claims, apart = self._isolation.admit(claims)
+        self._release(apart, locked_at)
         attempts = self.executor.prepare(claims, locked_at)
+        self._isolation.started(attempts)
         # held before they start: a handler may block the loop from its first line on
         self.held.update(dict.fromkeys(attempts))
         if self._monitor.has_listener:
@@ -298,6 +314,8 @@ class TurnLoop:
     def _wait_for_jobs(self) -> None:
         """Wait on the blocking connection if a slot is free and there was no job."""
         if self._rest is None or self._job_wait.rest is not None or not self._is_claiming:
+            return
+        if self._isolation.phase is not Phase.OPEN:
             return
         if not self._is_claim_pending() and self._free() > 0:
             self._job_wait.start(self._rest)

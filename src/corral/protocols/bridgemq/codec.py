@@ -171,6 +171,7 @@ def decode_job(
         state=state,
         attempts_made=whole(summary.get("attempt")) if is_completed else attempts_made,
         starts=whole(record.fence),
+        stalls=whole(failure.get("stalls")),
         created_at=whole(wire.get("createdAt")) or whole(summary.get("createdAt")),
         started_at=claimed_at or held_at or whole(summary.get("startedAt")) or None,
         finished_at=whole(result.get("completedAt")) or whole(failure.get("at")) or None

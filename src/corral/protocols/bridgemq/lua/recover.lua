@@ -68,6 +68,7 @@ local function recover_job(id, worker, packed)
     ended[#ended + 1] = id
   else
     call("HSET", JOBS .. "failure:" .. id, "reason", reason, "at", NOW)
+    call("HINCRBY", JOBS .. "failure:" .. id, "stalls", 1)
     enter_waiting(id, job.priority)
     emit("stalled", id, job, '{"reason":' .. cjson.encode(reason) .. "}", "attempt", integer(spent))
     requeued[#requeued + 1] = id

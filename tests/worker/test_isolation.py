@@ -1,0 +1,104 @@
+"""Jobs that have stalled together are run apart, so that only the one that ends its process ends dead."""
+
+import asyncio
+from collections import Counter
+
+from corral.core.job import JobOptions, JobState
+from corral.core.ports import Profile
+from tests.support.jobs import submit
+from tests.support.polling import until
+from tests.support.worker_harness import WorkerHarness
+
+SHORT = Profile(name="w", lock_ms=2000, recover_ms=200, max_stalls=5)
+
+
+class Watch:
+    """A handler that notes what runs beside each job."""
+
+    def __init__(self, harness: WorkerHarness, seconds: float = 0.02) -> None:
+        self.running: set[str] = set()
+        self.beside: dict[str, set[str]] = {}
+        self.starts: Counter[str] = Counter()
+        self._seconds = seconds
+        harness.handlers.add(harness.job_name, self.handle)
+
+    async def handle(self, job):
+        self.starts[job.id] += 1
+        for other in self.running:
+            self.beside[other].add(job.id)
+        self.beside[job.id] = set(self.running)
+        self.running.add(job.id)
+        await asyncio.sleep(self._seconds)
+        self.running.discard(job.id)
+
+
+async def stall(harness: WorkerHarness, count: int) -> list[str]:
+    """Submit jobs that a worker claims and abandons; return their ids when they are requeued."""
+    dead = harness.broker("dead", lock_ms=100, recover_ms=20, max_stalls=5)
+    ids = await submit(dead, [harness.job() for _ in range(count)])
+    assert len((await dead.turn([], count)).claims) == count
+    finder = harness.broker("finder", lock_ms=100, recover_ms=20, max_stalls=5)
+
+    async def are_requeued() -> bool:
+        await finder.recover()
+        return all([(await harness.read(job_id)).state is JobState.WAITING for job_id in ids])
+
+    await until(are_requeued, "the abandoned jobs are requeued")
+    return ids
+
+
+async def test_jobs_that_have_stalled_run_one_at_a_time_apart_from_others(each_harness):
+    harness = each_harness
+    watch = Watch(harness)
+    suspects = await stall(harness, 4)
+    others = await submit(harness.producer, [harness.job() for _ in range(20)])
+    async with harness.worker(profile=SHORT, concurrency=8):
+        jobs = await harness.ended(*suspects, *others)
+    assert {job.state for job in jobs} == {JobState.COMPLETED}
+    assert set(watch.starts.values()) == {1}
+    assert [watch.beside[job_id] for job_id in suspects] == [set()] * 4
+    assert any(watch.beside[job_id] for job_id in others)
+
+
+async def test_a_worker_goes_on_after_an_isolated_job_was_the_last(harness):
+    watch = Watch(harness)
+    suspects = await stall(harness, 2)
+    async with harness.worker(profile=SHORT, concurrency=4):
+        await harness.ended(*suspects)
+        later = await submit(harness.producer, [harness.job() for _ in range(4)])
+        await harness.ended(*later, seconds=3)
+    assert watch.starts.total() == 6
+
+
+async def test_a_long_job_does_not_keep_a_stalled_one_waiting_for_ever(harness, monkeypatch):
+    monkeypatch.setattr("corral.worker.isolation.ALONE_S", 0.3)
+    release = asyncio.Event()
+
+    @harness.handle("long")
+    async def long(job):
+        await release.wait()
+
+    Watch(harness)
+    suspects = await stall(harness, 2)
+    [long_id] = await harness.submit("long", {}, options=JobOptions(attempts=1, lifo=True))
+    async with harness.worker(profile=SHORT, concurrency=4):
+        later = await submit(harness.producer, [harness.job()])
+        await harness.ended(*suspects, *later)
+        release.set()
+        await harness.ended(long_id)
+
+
+async def test_claiming_goes_on_beside_a_stalled_job_that_runs_for_long(harness, monkeypatch):
+    monkeypatch.setattr("corral.worker.isolation.ALONE_S", 0.3)
+    release = asyncio.Event()
+
+    @harness.handle("work")
+    async def work(job):
+        if job.id in suspects:
+            await release.wait()
+
+    suspects = await stall(harness, 1)
+    async with harness.worker(profile=SHORT, concurrency=4):
+        await harness.ended(*await submit(harness.producer, [harness.job() for _ in range(3)]))
+        release.set()
+        await harness.ended(*suspects)
