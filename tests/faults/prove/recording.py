@@ -158,9 +158,9 @@ class RecordingBroker:
         self._log.claimed(turn.claims, sent_at)
         return turn
 
-    async def extend(self, claims: Sequence[Claim]) -> Extension:
+    async def extend(self, claims: Sequence[Claim], receipts: Sequence[Any] = ()) -> Extension:
         sent_at = wall_clock_ms()
-        extension = await self._broker.extend(claims)
+        extension = await self._broker.extend(claims, receipts)
         self._log.extended(claims, extension.lost, sent_at)
         return extension
 

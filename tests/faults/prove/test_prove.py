@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.checker import as_text
+from tests.faults.checker import as_text, read
+from tests.faults.checker.records import kind
 from tests.faults.prove import Finding, make_plan, prove
 from tests.support.job_records import PROTOCOLS
 from tests.support.worker_processes import scaled, seeded
@@ -16,6 +17,20 @@ OF_PROTOCOL = {
     "bridgemq": {"lock", "delay", "pause", "schedule", "concurrency"},
     "streams": set[str](),
 }
+RECORDED = {
+    "invoke",
+    "ok",
+    "refused",
+    "start",
+    "extended",
+    "end",
+    "settled",
+    "event",
+    "fault",
+    "state",
+    "key",
+}
+"""What every run has: a harness that stopped recording some of it would prove less, in silence."""
 FIVE_MINUTES_S = 300.0
 
 
@@ -25,6 +40,8 @@ def assert_holds(finding: Finding) -> None:
     assert not (ALWAYS | OF_PROTOCOL[finding.plan.protocol]) & set(finding.report.not_judged), as_text(
         finding.report
     )
+    kinds = {kind(record) for record in read([finding.folder]).records}
+    assert kinds >= RECORDED, f"nobody wrote {sorted(RECORDED - kinds)}"
     print(as_text(finding.report))
 
 
