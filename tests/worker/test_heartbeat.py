@@ -103,6 +103,51 @@ async def test_a_renewal_that_fails_is_logged_and_counted_and_the_job_goes_on(se
         await harness.close()
 
 
+async def test_an_outage_while_every_slot_is_busy_shows_in_the_gauge_and_in_no_duration(server):
+    with Proxy(server.port) as proxy:
+        harness = WorkerHarness(server.url, proxy.url)
+        release = asyncio.Event()
+
+        @harness.handle("work")
+        async def work(job):
+            await release.wait()
+
+        async with harness.worker(profile=Profile(name="w", lock_ms=2000), concurrency=1):
+            [job_id] = await harness.submit("work", {})
+            assert await becomes_true(lambda: harness.reported(WorkerEventKind.ACTIVE))
+            assert harness.metric("corral_redis_up") == 1
+            proxy.go_away()
+            assert await becomes_true(lambda: harness.metric("corral_redis_up") == 0)
+            assert harness.metric("corral_redis_reconnects_total") >= 1
+            proxy.come_back()
+            assert await becomes_true(lambda: harness.metric("corral_redis_up") == 1)
+            release.set()
+            await harness.ended(job_id)
+        tried = harness.metric("corral_lock_renewals_total")
+        failed = harness.metric("corral_lock_renewal_failures_total")
+        assert harness.metric("corral_lock_renewal_duration_seconds_count") == tried - failed
+        await harness.close()
+
+
+async def test_an_expired_lock_is_a_renewal_that_failed(harness, server):
+    release, views = asyncio.Event(), []
+
+    @harness.handle("work")
+    async def work(job):
+        views.append(job)
+        await release.wait()
+
+    async with harness.worker(profile=Profile(name="w", lock_ms=1000, recover_ms=60_000)):
+        [job_id] = await harness.submit("work", {})
+        assert await becomes_true(lambda: views)
+        assert harness.metric("corral_lock_renewal_failures_total") == 0
+        with server.connect() as client:
+            client.delete(f"bull:work:{job_id}:lock")
+        assert await becomes_true(lambda: views[0].lost)
+        assert harness.metric("corral_lock_renewal_failures_total") >= 1
+        release.set()
+
+
 async def test_a_lost_lock_is_told_to_the_handler_and_the_late_outcome_is_refused_and_reported(
     harness, server
 ):

@@ -185,8 +185,11 @@ class Reporter(Protocol[RContra]):
     async def emit(self, claim: Claim[RContra], step: str, data: Any) -> None:
         """Emit an event of the handler's own."""
 
-    async def beat(self, stopping: bool = False) -> None:
-        """Record a heartbeat of the worker; with `stopping`, deregister it."""
+    async def beat(self, stopping: bool = False) -> int | None:
+        """Record a heartbeat of the worker; with `stopping`, deregister it.
+
+        Return after how many ms the next is due; None: with the next renewal of locks.
+        """
 
 
 class EventLog(Protocol):

@@ -222,9 +222,13 @@ class QueueMetrics:
         if seconds:
             self._metrics.run_times.observe(self._labels, seconds)
 
-    def renewed(self, tried: int, failed: int, seconds: float) -> None:
-        """Count one beat: the locks it tried to renew, how many failed, and how long it took."""
+    def renewed(self, tried: int, failed: int, seconds: float | None = None) -> None:
+        """Count one beat: the locks it tried to renew, how many failed, and how long it took.
+
+        `seconds` is None where there was no reply: a timeout says nothing about the server's speed.
+        """
         self.add(RENEWALS, tried)
         self.add(RENEWAL_FAILURES, failed)
-        for histogram in self._renewal_seconds:
-            histogram.observe(seconds)
+        if seconds is not None:
+            for histogram in self._renewal_seconds:
+                histogram.observe(seconds)

@@ -8,9 +8,10 @@ from time import perf_counter
 from typing import Any
 
 from corral.core.job import Claim
+from corral.core.ports import Broker
 from corral.errors import RedisError
 from corral.telemetry.logs import logger
-from corral.telemetry.metrics import LOST_LOCKS
+from corral.telemetry.metrics import LOST_LOCKS, RECONNECTS, REDIS_UP
 from corral.worker.attempt import Attempt, RunningAttempt, moment
 from corral.worker.config import Connections, WorkerConfig
 
@@ -38,6 +39,10 @@ class Heartbeat:
         lost: Callable[[], None],
     ) -> None:
         self.interval = min(config.profile.lock_ms / 4000, LONGEST_INTERVAL_S)
+        self._renew_at = self._beat_at = 0.0
+        """When each is due, by `perf_counter`."""
+        self._has_failed = False
+        """Whether Redis did not reply to the last renewal."""
         self._open_connections = config.open_connections
         self._clock = config.clock
         self._metrics = config.metrics
@@ -88,14 +93,13 @@ class Heartbeat:
                 async with self._open_connections() as connections:
                     await self._beat_until_stopped(connections)
             except RedisError as error:
-                self._failed(self._held(), error, 0.0)
+                self._failed(self._held(), error)
                 await self._sleep(self.interval)
 
     async def _beat_until_stopped(self, connections: Connections) -> None:
         while not self._stopping.is_set():
-            start = perf_counter()
             await self._beat(connections)
-            await self._sleep(max(self.interval - (perf_counter() - start), 0.0))
+            await self._sleep(max(min(self._renew_at, self._beat_at) - perf_counter(), 0.0))
         with suppress(RedisError, TimeoutError):
             await asyncio.wait_for(connections.reporter.beat(stopping=True), STOP_TIMEOUT_S / 2)
 
@@ -104,40 +108,64 @@ class Heartbeat:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def _beat(self, connections: Connections) -> None:
-        held, (unread, receipts) = self._held(), self._unread(self.interval * 1000)
-        start, now = perf_counter(), moment(self._clock)
+        """Renew the locks, and report that the worker is alive, each when it is due."""
+        start = perf_counter()
+        renewing: list[Attempt] = []
         try:
-            if held or unread or receipts:
-                claims = [attempt.claim for attempt in held] + unread
-                extension = await connections.broker.extend(claims, receipts)
-                self._metrics.renewed(len(held), 0, perf_counter() - start)
-                lost, cancelled = set(map(id, extension.lost)), set(map(id, extension.cancelled))
-                for attempt in held:
-                    # protocols return the claims they were given
-                    if id(attempt.claim) not in lost:
-                        attempt.locked_at = now
-                    elif isinstance(attempt, RunningAttempt):
-                        self._lost(attempt)
-                    if id(attempt.claim) in cancelled and isinstance(attempt, RunningAttempt):
-                        self._cancel(attempt)
-            await connections.reporter.beat()
+            if start >= self._renew_at:
+                self._renew_at = start + self.interval
+                renewing = self._held()
+                await self._renew(connections.broker, renewing)
+                renewing = []
+            if start >= self._beat_at:
+                self._beat_at = start + self.interval
+                beat_ms = await connections.reporter.beat()
+                if beat_ms is not None:
+                    self._beat_at = start + beat_ms / 1000
         except RedisError as error:
-            self._failed(held, error, perf_counter() - start)
+            self._failed(renewing, error)
         except Exception:
             self._log.exception("a beat failed")
 
-    def _failed(self, held: Sequence[Attempt], error: RedisError, seconds: float) -> None:
+    async def _renew(self, broker: Broker, held: Sequence[Attempt]) -> None:
+        unread, receipts = self._unread(self.interval * 1000)
+        if not (held or unread or receipts):
+            return
+        start, now = perf_counter(), moment(self._clock)
+        extension = await broker.extend([*[attempt.claim for attempt in held], *unread], receipts)
+        seconds = perf_counter() - start
+        lost, cancelled = set(map(id, extension.lost)), set(map(id, extension.cancelled))
+        failures = 0
+        for attempt in held:
+            # protocols return the claims they were given
+            if id(attempt.claim) not in lost:
+                attempt.locked_at = now
+            elif isinstance(attempt, RunningAttempt) and not attempt.is_ended:
+                # one whose settlement is under way has no lock any more either: only its verdict can tell
+                failures += 1
+                self._lost(attempt)
+            if id(attempt.claim) in cancelled and isinstance(attempt, RunningAttempt):
+                self._cancel(attempt)
+        self._metrics.renewed(len(held), failures, seconds)
+        if self._has_failed:
+            self._has_failed = False
+            self._metrics.set(REDIS_UP, 1)
+
+    def _failed(self, held: Sequence[Attempt], error: RedisError) -> None:
+        # the turns may not know yet: while every slot is busy there are none
+        self._has_failed = True
+        self._metrics.set(REDIS_UP, 0)
+        self._metrics.add(RECONNECTS)
         if not held:
             self._log.warning(f"failed to beat: {error}")
             return
-        self._metrics.renewed(len(held), len(held), seconds)
+        self._metrics.renewed(len(held), len(held))
         for attempt in held:
             job_id = attempt.claim.job.id
             self._log.error(f"failed to extend lock for job {job_id}: {error}", job=job_id)
 
     def _lost(self, attempt: RunningAttempt) -> None:
-        # one whose settlement is under way has no lock any more either: only its verdict can tell
-        if not attempt.is_ended and not attempt.context.lost:
+        if not attempt.context.lost:
             attempt.context.lost = True
             self._metrics.add(LOST_LOCKS)
             job_id = attempt.claim.job.id

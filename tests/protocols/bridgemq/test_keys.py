@@ -76,6 +76,33 @@ async def test_a_renewal_says_so_too(harness: BridgemqHarness):
     assert harness.client.exists("bridge:workers:heartbeat:worker-1")
 
 
+async def test_a_renewal_keeps_the_heartbeat_alive_and_does_not_beat(harness: BridgemqHarness):
+    broker = harness.broker("worker-1")
+    await broker.submit([harness.job()])
+    claim = await harness.claim(broker)
+    beat = harness.text("workers", "heartbeat", "worker-1")
+    harness.client.pexpire("bridge:workers:heartbeat:worker-1", 1000)
+    harness.now = harness.clock() + 7_500
+    await broker.extend([claim])
+    assert harness.text("workers", "heartbeat", "worker-1") == beat
+    assert harness.client.pttl("bridge:workers:heartbeat:worker-1") > 29_000
+
+
+@pytest.mark.parametrize(
+    ("settings", "every_ms"),
+    [({}, 10_000), ({"heartbeat_ms": 3000}, 1000), ({"beat_ms": 4000}, 4000)],
+)
+async def test_a_worker_beats_every_ten_seconds_or_as_its_settings_say(
+    harness: BridgemqHarness, settings: dict[str, int], every_ms: int
+):
+    assert await harness.reporter("worker-1", **settings).beat() == every_ms
+
+
+async def test_a_beat_that_is_too_rare_for_the_heartbeats_lifetime_is_refused(harness: BridgemqHarness):
+    with pytest.raises(InvalidOptions, match=r"beat_ms=16000 is more than half of heartbeat_ms=30000"):
+        harness.reporter("worker-1", beat_ms=16_000)
+
+
 async def test_a_worker_that_says_good_bye_leaves_nothing_of_itself(harness: BridgemqHarness):
     reporter = harness.reporter("worker-1")
     await reporter.beat()

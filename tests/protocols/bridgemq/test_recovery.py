@@ -114,6 +114,7 @@ async def test_a_killed_worker_is_noticed_within_its_heartbeat_and_a_sweep(harne
     await harness.claim(broker)
     leader, other = harness.broker("w2", heartbeat_ms=300), harness.broker("w3", heartbeat_ms=300)
     await leader.promote()
+    await other.promote()
     begun = time.monotonic()
 
     async def is_back() -> bool:

@@ -9,9 +9,13 @@ import redis
 
 from corral import Corral, Job, JobState, Transient, Unrecoverable
 from corral.errors import InvalidName, InvalidOptions
-from tests.support.apps import ended, working
+from corral.store.client import Store
+from tests.support.apps import ended, reached, working
+from tests.support.bridgemq_harness import BridgemqHarness
 from tests.support.polling import becomes_true, outlast
 from tests.support.servers import Server
+
+LABELS = {"protocol": "bridgemq", "queue": "default"}
 
 
 @pytest.fixture
@@ -157,6 +161,39 @@ async def test_the_worker_stands_in_the_registry_while_it_works(app: Corral, ser
         assert await becomes_true(lambda: not client.exists("bridge:workers:w1"))
         assert client.scard("bridge:workers:active") == 0
         assert not client.exists("bridge:scheduler:lock"), "it led, and resigned"
+
+
+async def test_a_busy_worker_beats_within_a_short_lifetime_of_its_heartbeat(app: Corral, server: Server):
+    @app.job("nap")
+    async def nap(job):
+        await outlast(1.5)
+
+    with server.connect() as client:
+        async with working(app, name="w1", concurrency=1, extra={"heartbeat_ms": 450}):
+            job = await nap.add()
+            await reached(nap.queue, job.id, JobState.ACTIVE)
+            while (await nap.queue.job(job.id)).state is JobState.ACTIVE:
+                assert client.exists("bridge:workers:heartbeat:w1")
+                await asyncio.sleep(0.02)
+    assert app.metrics.registry.get_sample_value("corral_jobs_stalled_total", LABELS) == 0
+
+
+async def test_jobs_that_the_leader_finds_abandoned_are_counted(app: Corral, server: Server):
+    @app.job("work")
+    async def work(job):
+        pass
+
+    job = await work.add()
+    async with BridgemqHarness(Store(server.url), server.connect()) as harness:
+        await harness.claim(harness.broker("dead"))
+        async with working(app, extra={"heartbeat_ms": 600}):
+            with server.connect() as client:
+                assert await becomes_true(lambda: client.exists("bridge:scheduler:lock"))
+                client.delete("bridge:workers:heartbeat:dead", f"bridge:jobs:lock:{job.id}")
+                await ended(work.queue, job.id, seconds=5)
+        harness.client.close()
+        await harness.store.close()
+    assert app.metrics.registry.get_sample_value("corral_jobs_stalled_total", LABELS) == 1
 
 
 async def test_a_wrong_option_among_many_names_the_job(app: Corral, server: Server):

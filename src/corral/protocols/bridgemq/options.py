@@ -159,6 +159,8 @@ class BridgemqSettings(Struct, frozen=True, kw_only=True):
     identity: Identity
     heartbeat_ms: int = 30_000
     """A worker without a heartbeat for so long is dead."""
+    beat_ms: int = 0
+    """Between two heartbeats; 0: a third of `heartbeat_ms`."""
     result_s: int = DAY_S
     max_events: int = 10_000
     """About how many entries the event stream keeps."""
@@ -175,13 +177,25 @@ class BridgemqSettings(Struct, frozen=True, kw_only=True):
             extra.get("capabilities") or (),
             extra.get("region") or (),
         )
-        limits = {"heartbeat_ms": MOST_S, "result_s": MOST_S, "max_events": MOST_S, "scan": 1000}
-        return BridgemqSettings(identity=identity, **profile.whole_numbers(limits))
+        limits = {
+            "heartbeat_ms": MOST_S,
+            "beat_ms": MOST_S,
+            "result_s": MOST_S,
+            "max_events": MOST_S,
+            "scan": 1000,
+        }
+        settings = BridgemqSettings(identity=identity, **profile.whole_numbers(limits))
+        if settings.beat_every_ms * 2 > settings.heartbeat_ms:
+            raise InvalidOptions(
+                f"beat_ms={settings.beat_ms} is more than half of heartbeat_ms={settings.heartbeat_ms}: one "
+                f"late heartbeat, and a worker counts as dead; beat more often"
+            )
+        return settings
 
     @property
     def beat_every_ms(self) -> int:
         """How often a worker beats."""
-        return self.heartbeat_ms // 3
+        return self.beat_ms or self.heartbeat_ms // 3
 
     @property
     def sweep_every_ms(self) -> int:

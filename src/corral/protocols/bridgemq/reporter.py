@@ -22,13 +22,14 @@ class BridgemqReporter(BridgemqPort):
     async def emit(self, claim: Claim[ClaimReceipt], step: str, data: Any) -> None:
         await self._write(claim, "event", codec.encode_step(step), payload.encode(data, "data"))
 
-    async def beat(self, stopping: bool = False) -> None:
+    async def beat(self, stopping: bool = False) -> int:
         settings = self._settings
         head = self._head(settings.identity.server)
         arguments = (
             ("", "") if stopping else (settings.heartbeat_ms, codec.encode_worker(settings.identity, head[0]))
         )
         await self._store.run(SCRIPTS["beat"], self._keys.fixed, (*head, *arguments))
+        return settings.beat_every_ms
 
     async def _write(self, claim: Claim[ClaimReceipt], kind: str, value: str | bytes, event: bytes) -> int:
         job, receipt = claim.job, claim.receipt

@@ -40,8 +40,8 @@ class ScheduleLeader(BridgemqPort):
         super().__init__(binding)
         self.id = f"{self._settings.identity.server}:{uuid4().hex}"
         """Our value in the leader's lock."""
-        self.is_leader = False
-        """Whether it led when it was last asked to fire."""
+        self.is_leader: bool | None = None
+        """Whether it led when it was last asked to fire; None: not asked yet."""
         self._audited_at: int | None = None
 
     async def fire_due(self) -> int | None:
