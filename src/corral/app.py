@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import random
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -15,6 +15,7 @@ from typing import Any, Self, Unpack
 
 import msgspec
 
+from corral.core.job import JobState
 from corral.core.options import Capability, OptionValues
 from corral.core.outcome import RetryPolicy
 from corral.core.ports import Gauge, Profile
@@ -24,13 +25,14 @@ from corral.job_type import JobCall, JobDecorator, JobType, JobTypes, job_type_o
 from corral.protocols import DEFAULT_PROTOCOL, in_one_slot, names_with, protocol_named
 from corral.protocols.base import Binding, Ports, Protocol
 from corral.queue import Queue
-from corral.running import Signals, together
+from corral.running import Signals, stop_when_idle, together
 from corral.schedules import ScheduledJob, declare, rule_of
 from corral.store.address import is_cluster
 from corral.store.client import PerLoopStore, Reconnect, Store
 from corral.store.cluster import has_tag
 from corral.store.embedded import EmbeddedServer
 from corral.sync import SyncRunner
+from corral.telemetry.logs import logger
 from corral.telemetry.metrics import Metrics
 from corral.worker import (
     DEFAULT_CONCURRENCY,
@@ -48,6 +50,13 @@ GRACE_S = 30.0
 
 IDENTITY = ("server_id", "stack", "capabilities", "region")
 """The attributes of a worker where jobs are routed."""
+
+REQUIRE_REDIS = "CORRAL_REQUIRE_REDIS"
+"""Set to 1 in production: without an address, no private server is started."""
+
+MISTAKEN_NAMES = ("REDIS_URI", "REDIS_HOST", "REDIS_ADDRESS", "REDIS_SERVER", "REDISURL", "CORRAL_URL",
+                  "CORRAL_REDIS_URL", "BROKER_URL", "CELERY_BROKER_URL")  # fmt: skip
+"""Variables that others read for what is REDIS_URL here."""
 
 _WORKER_NAME = re.compile(r"[!-~]{1,255}")
 
@@ -89,6 +98,7 @@ class Corral:
         self.job_types: JobTypes = {}
         self.job = JobDecorator(self)
         self._schedules: dict[tuple[str, str], ScheduledJob] = {}
+        self._running: list[Worker] = []
         self._policy = RetryPolicy(
             classify=classifier(transient=tuple(transient), permanent=tuple(permanent)),
             backoff_rule=backoff,
@@ -194,18 +204,22 @@ class Corral:
         *,
         concurrency: int = DEFAULT_CONCURRENCY,
         name: str | None = None,
-        queues: Sequence[str] | None = None,
+        queues: Sequence[str] | Mapping[str, int] | None = None,
         protocol: str | None = None,
         listener: Listener | None = None,
         reconnect: Reconnect | None = None,
         **profile: Any,
     ) -> list[Worker]:
-        """Return a worker for each queue that has a handler; `queues` and `protocol` select queues."""
+        """Return a worker for each queue that has a handler; `queues` and `protocol` select queues.
+
+        `queues` may also be a mapping of queues to their own concurrency: `{"orders": 50, "mail": 5}`.
+        """
         served = None if protocol is None else protocol_named(protocol).spec.name
         known = sorted({queue for where, queue in self._registries if served in (None, where)})
+        slots = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues or (), concurrency)
         if is_cluster(self._url):
-            queues = [queue if queue in known else f"{{{queue}}}" for queue in queues or ()]
-        unknown = [queue for queue in queues or () if queue not in known]
+            slots = {name if name in known else f"{{{name}}}": count for name, count in slots.items()}
+        unknown = [queue for queue in slots if queue not in known]
         if unknown or not known:
             which = f"queue {unknown[0]!r}" if unknown else "any queue"
             if served is not None:
@@ -214,7 +228,7 @@ class Corral:
         selected = {
             (where, queue): registry
             for (where, queue), registry in self._registries.items()
-            if served in (None, where) and (not queues or queue in queues)
+            if served in (None, where) and (not slots or queue in slots)
         }
         reconnect = reconnect or Reconnect()
         if identity := {part: profile.pop(part) for part in IDENTITY if part in profile}:
@@ -234,25 +248,53 @@ class Corral:
                 registry,
                 who,
                 reconnect,
-                concurrency=concurrency,
+                concurrency=slots.get(queue, concurrency),
                 listener=listener,
             )
             for (where, queue), registry in selected.items()
         ]
 
     async def run(
-        self, *, concurrency: int = DEFAULT_CONCURRENCY, grace: float = GRACE_S, **options: Any
+        self,
+        *,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        grace: float = GRACE_S,
+        burst: bool = False,
+        **options: Any,
     ) -> None:
         """Work until a signal comes (or this is cancelled): `concurrency` jobs at a time in each queue.
 
         The first SIGINT or SIGTERM stops claiming and lets running jobs end within `grace` seconds; what is
-        left then is given back. The second ends at once.
+        left then is given back. The second ends at once. With `burst` it also ends when no job is waiting or
+        running; delayed jobs, retries among them, stay.
         """
         _check_not_imported()
-        workers = self.workers(concurrency=concurrency, **options)
+        self._running = workers = self.workers(concurrency=concurrency, **options)
+        idle_check: asyncio.Task[None] | None = None
         with Signals(grace) as signals:
             await self.start_schedules()
-            await together({worker: asyncio.create_task(signals.serve(worker)) for worker in workers})
+            if burst:
+                counts = {worker: self._waiting_count(worker) for worker in workers}
+                idle_check = asyncio.create_task(stop_when_idle(counts, signals.stop))
+            try:
+                await together({worker: asyncio.create_task(signals.serve(worker)) for worker in workers})
+            finally:
+                self._running = []
+                if idle_check is not None:
+                    idle_check.cancel()
+
+    def _waiting_count(self, worker: Worker) -> Callable[[], Awaitable[int]]:
+        queue = self.queue(worker.queue, worker.config.protocol)
+
+        async def count() -> int:
+            return (await queue.counts()).get(JobState.WAITING, 0)
+
+        return count
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `run` is under way, with every worker claiming jobs and Redis replying."""
+        return bool(self._running) and all(worker.is_ready for worker in self._running)
 
     async def start_schedules(self) -> dict[str, str]:
         """Write every declared schedule, as `run` does; return id -> "added", "changed" or "kept"."""
@@ -280,6 +322,7 @@ class Corral:
         if who.promote_ms is None:
             who = msgspec.structs.replace(who, promote_ms=protocol.spec.promote_ms)
         config = WorkerConfig(
+            protocol=protocol.spec.name,
             queue=queue,
             handlers=registry,
             open_connections=self._connections(protocol, queue, who),
@@ -317,8 +360,14 @@ class Corral:
         if self._url is not None:
             return self._url
         if self._embedded is None:
+            _check_private_server()
             self._embedded = EmbeddedServer(self._folder).start()
         return self._embedded.url
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the server is the private one, because no address was given."""
+        return self._url is None
 
     def namespace(self, protocol: Protocol) -> str:
         """Return what the keys of a protocol begin with."""
@@ -353,6 +402,17 @@ class Corral:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _check_private_server() -> None:
+    """Refuse to start the private server where the environment forbids it, or seems to name another."""
+    if os.environ.get(REQUIRE_REDIS, "0") not in ("", "0"):
+        raise InvalidOptions(
+            f"there is no Redis address, and {REQUIRE_REDIS} forbids a private server; set REDIS_URL"
+        )
+    for name in MISTAKEN_NAMES:
+        if os.environ.get(name):
+            logger("app").warning(f"{name} is set but not read: the variable is REDIS_URL")
 
 
 def _check_not_imported() -> None:

@@ -2,11 +2,16 @@
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Self
 
+from corral.core.ports import RestReason
+from corral.errors import RedisError
 from corral.worker import Worker
+
+IDLE_CHECK_S = 0.05
+"""How often a burst looks whether there is anything left to do."""
 
 
 class Signals:
@@ -49,6 +54,11 @@ class Signals:
             self._stop(worker)
         await worker.run()
 
+    def stop(self) -> None:
+        """Stop the workers gracefully, as the first signal does."""
+        if not self._came:
+            self._signalled()
+
     def _signalled(self) -> None:
         self._came += 1
         if self._came == 1:
@@ -80,3 +90,25 @@ async def together(runs: Mapping[Worker, asyncio.Task[None]]) -> None:
     for result in results:
         if isinstance(result, Exception):
             raise result
+
+
+async def stop_when_idle(
+    workers: Mapping[Worker, Callable[[], Awaitable[int]]], stop: Callable[[], None]
+) -> None:
+    """Call `stop` once no worker holds a job and no queue has waiting ones, but for paused queues.
+
+    The values return the number of waiting jobs: a job that one worker ran may have added some to the queue
+    of another, after that one found nothing to claim.
+    """
+    while True:
+        reasons = [worker.idle_reason for worker in workers]
+        if all(reason in (RestReason.DRAINED, RestReason.PAUSED) for reason in reasons):
+            unpaused = zip(workers.values(), reasons, strict=True)
+            try:
+                waiting = [await count() for count, reason in unpaused if reason is RestReason.DRAINED]
+            except RedisError:
+                waiting = [1]  # unknown; the workers wait for Redis
+            if not any(waiting) and all(worker.idle_reason for worker in workers):
+                stop()
+                return
+        await asyncio.sleep(IDLE_CHECK_S)

@@ -127,7 +127,7 @@ def test_a_worker_serves_only_the_queues_it_is_given(folder: Path, app: Corral) 
 def test_metrics_are_served_at_the_given_port(folder: Path, app: Corral) -> None:
     port = free_port()
     total = app.sync(app.queue("sums").add("add", [4])).id
-    with WorkerProcess("shop:app", "--metrics-port", str(port), cwd=folder) as worker:
+    with WorkerProcess("shop:app", "--health-port", str(port), cwd=folder) as worker:
         assert result(app, "sums", total) == 4
 
         def exposition() -> str:
@@ -172,7 +172,7 @@ def test_an_address_on_the_command_line_is_that_of_an_app_without_one(
         (["shop:app", "-c", "0"], 2, "concurrency 0 is outside 1..10000"),
         (["shop:app", "--name", "two words"], 2, "worker name 'two words' does not fit"),
         (["shop:app", "--log-level", "loud"], 2, "'loud' is not one of debug, info"),
-        (["shop:app", "--metrics-port", "70000"], 2, "--metrics-port"),
+        (["shop:app", "--health-port", "70000"], 2, "--health-port"),
         (["own:app", "--url", "redis://127.0.0.1:6"], 2, "own:app has an address of its own, redis://:***@127.0.0.1:7"),
         (["own:app"], 3, "no server at redis://:***@127.0.0.1:7"),
     ],
@@ -208,9 +208,11 @@ def test_the_line_of_a_failing_import_is_named(folder: Path) -> None:
 def test_a_port_that_is_taken_is_named(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = corral("worker", "shop:app", "--metrics-port", str(port))
+        ended = corral("worker", "shop:app", "--health-port", str(port))
     assert ended.code == 2
-    assert f"metrics cannot be served at 127.0.0.1:{port} (Address already in use)" in ended.err
+    assert (
+        f"the health of the worker cannot be served at 127.0.0.1:{port} (Address already in use)" in ended.err
+    )
 
 
 def test_no_process_of_a_worker_is_left_behind(folder: Path, app: Corral) -> None:

@@ -1,6 +1,7 @@
 """`corral worker`: run the handlers of an app until a signal comes."""
 
 import importlib
+import importlib.util
 import os
 import sys
 import traceback
@@ -13,16 +14,20 @@ import typer
 from typer import Argument, Option
 
 from corral.app import GRACE_S, Corral
-from corral.cli.options import JsonOption, LogLevelOption, MetricsOptions, ServerOptions, UrlOption
+from corral.cli.options import MAX_PORT, JsonOption, LogLevelOption, ServerOptions, UrlOption
 from corral.cli.output import Output
 from corral.cli.session import option_groups, run_command
+from corral.cli.supervisor import Supervisor, end_with_supervisor, health_listener, process_number
 from corral.errors import CorralError, InvalidOptions, Refused
 from corral.store.address import without_password
 from corral.telemetry import logs
+from corral.telemetry.health import HealthServer
+from corral.telemetry.logs import logger
 from corral.telemetry.metrics import ProtocolGauges
 from corral.worker import DEFAULT_CONCURRENCY
 
 DEFAULT_NAME = "app"
+MOST_PROCESSES = 256
 SCRAPE_S = 3.0
 """How long a scrape of the metrics waits for Redis."""
 
@@ -39,13 +44,31 @@ class BrokenModule(CorralError):
 def command(
     context: typer.Context,
     app: Annotated[str, Argument(metavar="MODULE:APP", help="The Corral, such as shop.mail:app.")],
-    metrics: MetricsOptions,
     concurrency: Annotated[
-        int, Option("--concurrency", "-c", help="Jobs at a time, per queue.")
+        int, Option("--concurrency", "-c", help="Jobs at a time, in each queue of each process.")
     ] = DEFAULT_CONCURRENCY,
     queues: Annotated[
-        list[str] | None, Option("--queue", "-q", help="A queue; repeatable; default: all.")
+        list[str] | None,
+        Option(
+            "--queue",
+            "-q",
+            metavar="NAME[=N]",
+            help="A queue, with a concurrency of its own; repeatable; default: all.",
+        ),
     ] = None,
+    processes: Annotated[
+        int, Option("--processes", "-p", min=1, max=MOST_PROCESSES, help="Worker processes.")
+    ] = 1,
+    reload: Annotated[
+        bool, Option("--reload", help="Restart when a Python file here changes (development).")
+    ] = False,
+    burst: Annotated[
+        bool, Option("--burst", help="End when no job is waiting or running; delayed jobs stay.")
+    ] = False,
+    health_port: Annotated[
+        int | None, Option(min=1, max=MAX_PORT, help="Serve /livez, /readyz and /metrics.")
+    ] = None,
+    health_host: Annotated[str, Option(help="The address for them.")] = "127.0.0.1",
     name: Annotated[str | None, Option(help="The worker's name; default: a unique one.")] = None,
     grace: Annotated[float, Option(min=0, help="Seconds for active jobs after a signal.")] = GRACE_S,
     log_level: LogLevelOption = "info",
@@ -68,12 +91,27 @@ def command(
     for option, value in (("--namespace", options.namespace), ("--folder", options.folder)):
         if value is not None:
             raise typer.BadParameter("the app itself defines it: Corral(…)", param_hint=option)
+    slots = _slots(queues or [], concurrency)
     routing = _routing(server_id, stack, capability, region)
+    number = process_number()
+    if number is None and (processes > 1 or reload):
+        if reload:
+            _check_watchfiles()
+
+        async def supervise() -> int:
+            logs.configure(log_level, json=True if options.as_json else None)
+            health = health_listener(health_host, health_port)
+            return Supervisor(processes, grace, burst, reload, health).run()
+
+        run_command(Output(options.as_json), supervise())
+        return
 
     async def work() -> None:
         if options.url is not None:
             # before the module is imported: a Corral without an address of its own reads it
             os.environ["REDIS_URL"] = options.url
+        if number is not None:
+            end_with_supervisor()
         corral = load_app(app)
         if options.url is not None and corral.url != options.url:
             raise InvalidOptions(
@@ -81,20 +119,59 @@ def command(
                 f"change; leave --url out, or write Corral() without one"
             )
         logs.configure(log_level, json=True if options.as_json else None)
-        if metrics.metrics_port is not None:
-            corral.metrics.registry.register(ProtocolGauges(lambda: corral.sync(corral.gauges(), SCRAPE_S)))
-            metrics.serve(corral.metrics.registry)
+        listener = health_listener(health_host, health_port)
+        if listener is not None:
+            if number in (None, 1):
+                # they are the same in all processes
+                gauges = ProtocolGauges(lambda: corral.sync(corral.gauges(), SCRAPE_S))
+                corral.metrics.registry.register(gauges)
+            HealthServer(listener, lambda: corral.is_ready, corral.metrics.exposition).start()
+        if number in (None, 1):
+            _announce(corral, app)
         async with corral:
             await corral.run(
                 concurrency=concurrency,
                 grace=grace,
-                queues=queues,
+                burst=burst,
+                queues=slots,
                 protocol=options.protocol,
-                name=name,
+                name=f"{name}-{number}" if name is not None and number is not None else name,
                 **routing,
             )
 
     run_command(Output(options.as_json), work())
+
+
+def _slots(queues: list[str], concurrency: int) -> dict[str, int]:
+    """Return the concurrency of each queue that is named.
+
+    >>> _slots(["orders=50", "mail"], 10)
+    {'orders': 50, 'mail': 10}
+    """
+    slots = {}
+    for text in queues:
+        queue, separator, count = text.rpartition("=")
+        if separator and not (count.isascii() and count.isdigit() and int(count)):
+            raise typer.BadParameter(
+                f"{count!a} in {text!a} is no number of jobs; write {queue}=50", param_hint="--queue"
+            )
+        slots[queue if separator else text] = int(count) if separator else concurrency
+    return slots
+
+
+def _check_watchfiles() -> None:
+    if importlib.util.find_spec("watchfiles") is None:
+        raise typer.BadParameter("it needs watchfiles: pip install 'corral[reload]'", param_hint="--reload")
+
+
+def _announce(corral: Corral, reference: str) -> None:
+    """Log which server is used; warn where it is the private one."""
+    log = logger("worker", app=reference)
+    log.info("starting", server=without_password(corral.url))
+    if corral.is_private:
+        log.warning(
+            "no Redis address was given, so jobs are kept in a private server; set REDIS_URL to use yours"
+        )
 
 
 def _routing(

@@ -50,6 +50,7 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
     """The queue a worker serves, and how."""
 
     queue: str
+    protocol: str = ""
     handlers: HandlerRegistry
     open_connections: OpenConnections
     profile: Profile

@@ -125,6 +125,18 @@ class TurnLoop:
             return [], []
         return list(claims), [] if receipt is None else [receipt]
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether Redis replied to the last trip."""
+        return self._redis_wait.is_over
+
+    @property
+    def idle_reason(self) -> RestReason | None:
+        """Why nothing is held and nothing more was claimed; None while there is work."""
+        if self._rest is None or self.held or self._new_claims or self._is_claim_pending():
+            return None
+        return self._rest.reason
+
     # -- called by the executor ---------------------------------------------------------------------------
 
     def ended(self, ended: EndedAttempt) -> None:

@@ -73,6 +73,11 @@ class RedisWait:
         self._tries = 0
         self._retry_now = asyncio.Event()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether Redis replied last."""
+        return not self._tries
+
     def succeeded(self) -> None:
         """Record a reply."""
         if self._tries:

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 
+from corral.core.ports import RestReason
 from corral.errors import InvalidOptions, RedisError
 from corral.telemetry.logs import logger
 from corral.worker.config import WorkerConfig
@@ -35,6 +36,16 @@ class Worker:
     def queue(self) -> str:
         """The queue it serves."""
         return self.config.queue
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it claims jobs, and Redis replies."""
+        return self._turning is not None and self._stopping is None and self._turns.is_connected
+
+    @property
+    def idle_reason(self) -> RestReason | None:
+        """Why it holds no job and claimed none; None while it has work, or has not started."""
+        return None if self._turning is None else self._turns.idle_reason
 
     # -- start ------------------------------------------------------------------------------------------
 

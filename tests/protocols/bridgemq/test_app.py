@@ -234,7 +234,7 @@ async def test_a_worker_exports_the_monitoring_keys_to_prometheus(
     monkeypatch.setenv("REDIS_URL", server.url)
     await app.queue(protocol="bridgemq").add_many([("transcode", {}, {"target": {"server": "nobody"}})] * 3)
     port = free_port()
-    process = start("worker", "studio:app", "--server-id", "w1", "--metrics-port", str(port), cwd=tmp_path)
+    process = start("worker", "studio:app", "--server-id", "w1", "--health-port", str(port), cwd=tmp_path)
 
     def scraped() -> str:
         with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
