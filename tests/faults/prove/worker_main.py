@@ -16,7 +16,7 @@ from corral.errors import RedisError, Transient, Unrecoverable
 from corral.store.client import Reconnect
 from corral.telemetry import logs
 from corral.worker import Worker
-from corral.worker.context import BaseJobContext, BlockingJobContext, JobContext
+from corral.worker.context import BaseJobContext, JobContext, SyncJobContext
 from tests.faults.checker import Writer, encode_value
 from tests.faults.checker.records import Tick
 from tests.faults.prove.queues import ASYNC, LOCK_MS, THREAD, RunQueue
@@ -67,7 +67,7 @@ class Handlers:
             raise
         return self._returned(job, value)
 
-    def in_thread(self, job: BlockingJobContext) -> Any:
+    def in_thread(self, job: SyncJobContext) -> Any:
         self._begin(job)
         try:
             time.sleep(job.data.get("ms", 1) / 1000)
