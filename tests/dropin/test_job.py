@@ -201,6 +201,26 @@ async def test_a_manually_claimed_job_fails_by_its_options(
     assert job.stacktrace == seen["stacktrace"]
 
 
+@pytest.mark.parametrize("delay", [0, 60_000])
+async def test_an_attempt_with_another_to_come_claims_no_next_job(factory: Factory, delay: int) -> None:
+    job = await claimed(factory, attempts=2, backoff=delay)
+    await factory.queue().add("next")
+    assert await job.moveToFailed(ValueError("no"), "token", True) is None
+    assert await factory.queue().getWaitingCount() == 1 + (delay == 0)
+
+
+async def test_a_stack_trace_is_appended_as_far_as_the_limit_allows(factory: Factory) -> None:
+    job = await factory.queue().add("send", {}, {"stackTraceLimit": 2})
+    job.updateStacktrace()
+    assert job.stacktrace == []
+    for number in range(3):
+        try:
+            raise ValueError(f"no {number}")
+        except ValueError:
+            job.updateStacktrace()
+    assert [trace.splitlines()[-1] for trace in job.stacktrace] == ["ValueError: no 1", "ValueError: no 2"]
+
+
 async def test_a_backoff_strategy_decides_when_a_job_is_retried(
     factory: Factory, node_queue: NodeQueue
 ) -> None:
@@ -349,3 +369,17 @@ async def test_to_json_returns_the_fields(factory: Factory) -> None:
     assert "queue" not in fields
     assert (job.queueName, job.prefix, job.queueQualifiedName) == ("mail", "bull", "bull:mail")
     assert repr(job) == "<Job 'send' id='1' queue='mail'>"
+
+
+@pytest.mark.parametrize("priority", [-1, 2**21 + 1, 1.5])
+async def test_a_priority_outside_the_limits_is_not_set(factory: Factory, priority: Any) -> None:
+    job = await factory.queue().add("send", {}, {"priority": 7})
+    with pytest.raises(ValueError, match="use a whole number from 0 to 2097152"):
+        await job.changePriority({"priority": priority})
+    assert await factory.queue().getCountsPerPriority([7]) == {"7": 1}
+
+
+async def test_jitter_shortens_a_delay_by_its_share_at_most(factory: Factory) -> None:
+    job = await claimed(factory, attempts=2, backoff={"type": "fixed", "delay": 60_000, "jitter": 0.5})
+    await job.moveToFailed(ValueError("no"), "token")
+    assert 30_000 <= job.delay < 60_000

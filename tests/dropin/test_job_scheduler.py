@@ -123,7 +123,6 @@ REFUSED: list[dict[str, Any]] = [
     {},
     {"every": 5, "pattern": "* * * * *"},
     {"pattern": "* * * * *", "immediately": True, "startDate": 5},
-    {"every": 5, "endDate": 1000},
 ]
 
 
@@ -137,6 +136,12 @@ async def test_what_node_refuses_is_refused_with_its_message(
     with pytest.raises(ValueError, match=r".") as ours:
         await queue.upsertJobScheduler("s", repeat)
     assert str(ours.value) == str(theirs.value)
+    assert await queue.store.call("DBSIZE") == 0
+
+
+async def test_a_scheduler_that_has_ended_adds_nothing(factory: Factory) -> None:
+    queue = factory.queue()
+    assert await queue.upsertJobScheduler("s", {"every": 5, "endDate": 1000}) is None
     assert await queue.store.call("DBSIZE") == 0
 
 

@@ -176,3 +176,29 @@ async def test_a_name_node_refuses_is_refused_with_its_message(
         await node_queue.node(
             "openQueue", handle="refused", name=name, prefix="bull", url=node_queue.where["url"]
         )
+
+
+@pytest.mark.parametrize("state", ["waiting", "delayed"])
+@pytest.mark.parametrize("asc", [False, True])
+async def test_ids_without_jobs_leave_no_gap_in_a_page(factory: Factory, state: str, asc: bool) -> None:
+    queue = factory.queue()
+    opts = {"delay": 60_000} if state == "delayed" else {}
+    jobs = await queue.addBulk([{"name": "send", "data": n, "opts": opts} for n in range(10)])
+    for gone in (1, 3, 4, 8):
+        await queue.store.call("DEL", queue.toKey(jobs[gone].key))
+    left = [0, 2, 5, 6, 7, 9] if asc else [9, 7, 6, 5, 2, 0]
+    pages = [await queue.getJobs([state], 0, 3, asc), await queue.getJobs([state], 0, 20, asc)]
+    assert [[job.data for job in page] for page in pages] == [left[:4], left]
+    assert [job.data for job in await queue.getJobs([state], 0, -1, asc)] == left
+
+
+@pytest.mark.parametrize("types", [["delayed", "waiting"], ["waiting", "delayed"]])
+async def test_jobs_of_several_states_come_state_by_state_as_they_are_named(
+    factory: Factory, node_queue: NodeQueue, types: list[str]
+) -> None:
+    queue = factory.queue()
+    for number in range(4):
+        await queue.add("send", number, {"delay": 60_000} if number % 2 else {})
+    expected = [1, 3, 0, 2] if types[0] == "delayed" else [0, 2, 1, 3]
+    assert [job.data for job in await queue.getJobs(types, 0, -1, True)] == expected
+    assert [job["data"] for job in await node_queue("getJobs", types, 0, -1, True)] == expected

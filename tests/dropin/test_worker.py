@@ -505,3 +505,52 @@ async def test_nodes_jobs_are_run_and_node_gets_the_result(factory: Factory, nod
     job_id = await node_queue.add("send", {"node": "ü"}, attempts=2)
     ended = await node_queue.node("waitUntilFinished", queue="queue", events="events", id=job_id, ttl=10_000)
     assert ended == {"python": "ü"}
+
+
+@pytest.mark.parametrize("error", [None, ValueError("no")])
+async def test_a_job_that_ends_after_a_forced_obliterate_brings_no_key_back(
+    factory: Factory, error: Exception | None
+) -> None:
+    has_started, may_end = asyncio.Event(), asyncio.Event()
+
+    async def process(job: Job, token: str) -> None:
+        has_started.set()
+        await may_end.wait()
+        if error:
+            raise error
+
+    queue = factory.queue()
+    await queue.add("send", {}, {"attempts": 3})
+    worker = factory.worker(process)
+    recorder = EventRecorder(worker, "error")
+    await has_started.wait()
+    await queue.obliterate(True)
+    may_end.set()
+    await recorder.wait_for("error")
+    await worker.close()
+    assert await queue.store.call("KEYS", "*") == []
+
+
+@pytest.mark.parametrize("reason", ["job stalled more than allowable limit", "child bull:photos:1 failed"])
+async def test_a_job_that_must_fail_before_it_runs_has_nodes_stack_trace(
+    factory: Factory, node_queue: NodeQueue, reason: str
+) -> None:
+    """Its field `defa` has the reason: its lock was lost too often, or a child has failed."""
+    queue = factory.queue()
+
+    async def doomed() -> Job:
+        job = await queue.add("send", {}, {"delay": 60_000})
+        await queue.store.call("HSET", queue.toKey(job.key), "defa", reason)
+        await job.promote()
+        return job
+
+    theirs = await doomed()
+    await node_queue.works()
+    await until(theirs.isFailed)
+    await node_queue.node("close", handle="worker", force=True)
+    ours = await doomed()
+    recorder = EventRecorder(factory.worker(), "failed")
+    await recorder.wait_for("failed")
+    lines = [(await node_queue.read(job.id))["stacktrace"][0].splitlines()[0] for job in (theirs, ours)]
+    assert lines == [f"UnrecoverableError: {reason}"] * 2
+    assert recorder.of("failed")[0][0].stacktrace == [lines[1]]

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -206,10 +207,13 @@ class Job(JobFields):
         self.attemptsMade += 1
         return await self._fetch_next(token, fetchNext)
 
-    async def moveToFailed(self, err: BaseException, token: str, fetchNext: bool = False) -> NextJobData:
+    async def moveToFailed(
+        self, err: BaseException, token: str, fetchNext: bool = False
+    ) -> NextJobData | None:
         """End this attempt with an error; the job's options decide whether there is another.
 
-        Where its backoff needs a `backoffStrategy` and there is none, that is raised and nothing is written.
+        Returns None where there is: only a job that has failed makes room for the next one. Where its
+        backoff needs a `backoffStrategy` and there is none, that is raised and nothing is written.
         """
         outcome = self._failure(err)
         self.failedReason = outcome.reason
@@ -220,7 +224,7 @@ class Job(JobFields):
             self.finishedOn = await self._settle(outcome, token, "moveToFinished")
         self.attemptsMade += 1
         self.add_trace(outcome.trace)
-        return await self._fetch_next(token, fetchNext)
+        return None if isinstance(outcome, Retry) else await self._fetch_next(token, fetchNext)
 
     def _failure(self, error: BaseException) -> Retry | Dead:
         trace = trace_of(error)
@@ -237,6 +241,12 @@ class Job(JobFields):
         limit = self.opts.get("stackTraceLimit")
         traces = [*self.stacktrace, trace] if trace else self.stacktrace
         self.stacktrace = traces if limit is None else traces[-limit:] if limit else []
+
+    def updateStacktrace(self, error: BaseException | None = None) -> None:
+        """Append the stack trace of an error, by default of the one that is being handled."""
+        handled = error or sys.exc_info()[1]
+        if handled is not None:
+            self.add_trace(trace_of(handled))
 
     async def moveToDelayed(self, timestamp: int, token: str) -> None:
         """Delay the job until `timestamp` without spending an attempt; then raise `DelayedError`."""

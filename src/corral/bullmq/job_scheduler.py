@@ -45,7 +45,7 @@ class JobScheduler:
         override: bool = True,
         producer_id: str | None = None,
     ) -> Job | None:
-        """Create or change a scheduler; return its next job, or None if its limit is reached.
+        """Create or change a scheduler; return its next job, or None if its limit or its end is reached.
 
         `repeat_opts`: `every` (ms) or `pattern` (cron, with `tz`), `limit`, `startDate`, `endDate`,
         `immediately`. `override` and `producer_id` must keep their defaults: workers add the next job of a
@@ -57,6 +57,9 @@ class JobScheduler:
                 "override=False and producer_id are not supported: the worker that claims a scheduler's job "
                 "adds the next; leave both out"
             )
+        end = milliseconds("endDate", repeat_opts.get("endDate"))
+        if end is not None and end < wall_clock():
+            return None
         data = None if job_data is None else orjson.Fragment(encode_data(job_data))
         with official_errors("addJobScheduler"):
             following = await self._schedulers.upsert(
@@ -102,9 +105,6 @@ def check_repeat(repeat: Mapping[str, Any]) -> None:
         raise ValueError("Either .pattern or .every options must be defined for this repeatable job")
     if repeat.get("immediately") and repeat.get("startDate"):
         raise ValueError("Both .immediately and .startDate options are defined for this repeatable job")
-    end = milliseconds("endDate", repeat.get("endDate"))
-    if end is not None and end < wall_clock():
-        raise ValueError("End date must be greater than current timestamp")
 
 
 def to_json(scheduler: SchedulerRecord) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from corral.core.ports import Extension, Recovery, Turn
 from corral.errors import FailedChildren, PendingChildren, Release, SettleError, Unrecoverable
 from corral.protocols.base import Binding
 from corral.protocols.bullmq.broker import BullmqBroker
+from corral.protocols.bullmq.codec import doomed_trace
 from corral.protocols.bullmq.reporter import BullmqReporter
 from corral.store.client import Store
 from corral.worker import Connections, JobContext, OpenConnections, WorkerEvent, WorkerEventKind, wall_clock
@@ -165,7 +166,7 @@ class ProcessorRunner:
                 job.failedReason = outcome.reason
                 job.attemptsMade += 1
                 if not isinstance(outcome, Cancelled):
-                    job.add_trace(outcome.trace)
+                    job.add_trace(outcome.trace or doomed_trace(job.deferredFailure))
                 if isinstance(outcome, Retry):
                     job.delay = outcome.delay
                 else:

@@ -1,5 +1,6 @@
 """Queue: adds, reads and manages the jobs of one queue."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,9 @@ from corral.core.ports import Added
 from corral.errors import QueueInUse, Refused
 from corral.protocols.bullmq.codec import JobRows, encode_job
 from corral.protocols.bullmq.inspector import WIRE_STATES
+
+MOST_READS = 6
+"""How often `getJobs` reads on where ids have no jobs."""
 
 
 class Queue(QueueBase):
@@ -160,11 +164,29 @@ class Queue(QueueBase):
     async def getJobs(
         self, types: Sequence[str] | str = (), start: int = 0, end: int = -1, asc: bool = False
     ) -> list[Job]:
-        """Return jobs in these states, `start` to `end` of each, with `asc` the oldest first."""
-        ids = await self.inspector.ranges(self.sanitizeJobTypes(types), start, end, asc)
-        hashes = await self.store.pipe([("HGETALL", self.toKey(job_id)) for job_id in ids])
-        rows = zip(ids, hashes, strict=True)
-        return [Job.fromJSON(self, as_text(flat), job_id) for job_id, flat in rows if flat]
+        """Return jobs in these states, `start` to `end` of each, with `asc` the oldest first.
+
+        An id without a job is passed over, and a later one takes its place.
+        """
+        states = self.sanitizeJobTypes(types)
+        pages = await asyncio.gather(*(self._page(state, start, end, asc) for state in states))
+        hashes: dict[str, Sequence[bytes]] = {}
+        for page in pages:
+            hashes.update((job_id, flat) for job_id, flat in page.items() if job_id not in hashes)
+        return [Job.fromJSON(self, as_text(flat), job_id) for job_id, flat in hashes.items()]
+
+    async def _page(self, state: str, start: int, end: int, asc: bool) -> dict[str, Sequence[bytes]]:
+        """Return the hashes of the jobs `start` to `end` in one state, by their ids."""
+        page: dict[str, Sequence[bytes]] = {}
+        for _ in range(MOST_READS):
+            ids = await self.inspector.ranges([state], start, end, asc)
+            hashes = await self.store.pipe([("HGETALL", self.toKey(job_id)) for job_id in ids])
+            page |= {job_id: flat for job_id, flat in zip(ids, hashes, strict=True) if flat}
+            missing = sum(not flat for flat in hashes)
+            if not missing or start < 0 or end < 0 or len(ids) <= end - start:
+                break
+            start, end = end + 1, end + missing
+        return page
 
     async def getWaiting(self, start: int = 0, end: int = -1) -> list[Job]:
         return await self.getJobs(["waiting"], start, end, True)

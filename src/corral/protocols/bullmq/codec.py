@@ -311,7 +311,7 @@ def _failure(outcome: Outcome, job: Job) -> tuple[str, str, int, bytes]:
         case Retry(delay=delay, reason=reason, trace=trace):
             return "delayed", reason, delay, _traces(job, trace)
         case Dead(reason=reason, trace=trace):
-            return "failed", reason, 0, _traces(job, trace)
+            return "failed", reason, 0, _traces(job, trace or doomed_trace(job.doomed))
         case Cancelled(reason=reason):
             return "failed", reason, 0, _traces(job, "")
         case Postponed(delay=delay):
@@ -322,6 +322,15 @@ def _failure(outcome: Outcome, job: Job) -> tuple[str, str, int, bytes]:
             return "waiting-children", "", 0, b""
         case Completed() | AlreadyMoved() | Abandoned():
             raise AssertionError(f"{type(outcome).__name__} is no failure")
+
+
+def doomed_trace(reason: str | None) -> str:
+    """Return the trace of a job that failed through a child or by stalling: the first line of Node's.
+
+    >>> doomed_trace("job stalled more than allowable limit")
+    'UnrecoverableError: job stalled more than allowable limit'
+    """
+    return f"UnrecoverableError: {reason}" if reason else ""
 
 
 def _traces(job: Job, trace: str) -> bytes:

@@ -228,7 +228,6 @@ end
 
 -- Returns [[number, code, text], …] of those not settled, and whether the last settled job has ended.
 local function settle_all(rows, state, points)
-  call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
   local jobs, some_missing, some_children = survey(rows)
   local locks = call("MGET", unpack(KEYS, FIXED + 1, FIXED + #rows))
   local present, are_all = read_active(rows)
@@ -241,6 +240,10 @@ local function settle_all(rows, state, points)
       if not leave_active(row, present, gone) then code = -3 end
     end
     if code == 0 then
+      if #settled == 0 then
+        -- before the first event; where none is settled the queue may not exist any more
+        call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
+      end
       -- jobs in a row with equal policies need one trim in all
       local ends, last = row[3] == "completed" or row[3] == "failed", state.last_ended
       if ends and last and (last[3] ~= row[3] or last[7] ~= row[7] or last[8] ~= row[8]) then
