@@ -10,6 +10,9 @@ from tests.support.node import Node, why_no_node
 from tests.support.proxy import Proxy
 from tests.support.servers import Server, redis_server_binary, start_valkey
 
+# it registers itself where the package is installed anew
+pytest_plugins = ["corral.testing.plugin"]
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,8 +5,8 @@ import multiprocessing
 import os
 import random
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +25,7 @@ from corral.job_type import JobCall, JobDecorator, JobType, JobTypes, job_type_o
 from corral.protocols import DEFAULT_PROTOCOL, in_one_slot, names_with, protocol_named
 from corral.protocols.base import Binding, Ports, Protocol
 from corral.queue import Queue
-from corral.running import Signals, stop_when_idle, together
+from corral.running import Signals, run_until_idle, stop_when_idle, together
 from corral.schedules import ScheduledJob, declare, rule_of
 from corral.store.address import is_cluster
 from corral.store.client import PerLoopStore, Reconnect, Store
@@ -104,7 +104,7 @@ class Corral:
             backoff_rule=backoff,
             random=random.random,
         )
-        self.clock = clock
+        self._clock = clock
         self.metrics = metrics or Metrics()
         self.sync = SyncRunner()
 
@@ -196,6 +196,10 @@ class Corral:
         for name in sorted({protocol for protocol, _ in self._registries}):
             gauges += await self.queue(protocol=name).ports.inspector.gauges()
         return gauges
+
+    def clock(self) -> int:
+        """Return the milliseconds since the epoch."""
+        return self._clock()
 
     # -- for workers ------------------------------------------------------------------------------------
 
@@ -290,6 +294,30 @@ class Corral:
             return (await queue.counts()).get(JobState.WAITING, 0)
 
         return count
+
+    async def run_until_idle(self, *, through: timedelta | None = None) -> int:
+        """Run what is due, in this process, and return how many attempts were made: for tests.
+
+        Queue after queue, one job at a time, until there is nothing left that is due. With `through`, time
+        passes as well: the clock (`testing.Clock`) is moved to each due time within it, so that delayed jobs,
+        retries and schedules run without waiting.
+
+        >>> await app.run_until_idle(through=timedelta(hours=1))   # doctest: +SKIP
+        """
+        await self.start_schedules()
+        return await run_until_idle(self, self._clock, through)
+
+    @contextmanager
+    def replaced(self, *, url: str, clock: Callable[[], int] | None = None) -> Iterator[None]:
+        """Use another server, and another clock, for a while: for tests."""
+        before = self._url, self._clock
+        self._store.reset()
+        self._url, self._clock = url, clock or self._clock
+        try:
+            yield
+        finally:
+            self._store.reset()
+            self._url, self._clock = before
 
     @property
     def is_ready(self) -> bool:

@@ -2,13 +2,18 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Self
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from corral.core.ports import RestReason
-from corral.errors import RedisError
-from corral.worker import Worker
+from corral.errors import InvalidOptions, RedisError
+from corral.queue import Queue
+from corral.worker import Worker, WorkerEvent, WorkerEventKind
+
+if TYPE_CHECKING:
+    from corral.app import Corral
 
 IDLE_CHECK_S = 0.05
 """How often a burst looks whether there is anything left to do."""
@@ -101,14 +106,86 @@ async def stop_when_idle(
     of another, after that one found nothing to claim.
     """
     while True:
-        reasons = [worker.idle_reason for worker in workers]
-        if all(reason in (RestReason.DRAINED, RestReason.PAUSED) for reason in reasons):
-            unpaused = zip(workers.values(), reasons, strict=True)
+        if all(is_idle(worker) for worker in workers):
+            counts = [count for worker, count in workers.items() if is_idle(worker, (RestReason.DRAINED,))]
             try:
-                waiting = [await count() for count, reason in unpaused if reason is RestReason.DRAINED]
+                has_waiting = any([await count() for count in counts])
             except RedisError:
-                waiting = [1]  # unknown; the workers wait for Redis
-            if not any(waiting) and all(worker.idle_reason for worker in workers):
+                has_waiting = True  # unknown; the workers wait for Redis
+            if not has_waiting and all(is_idle(worker) for worker in workers):
                 stop()
                 return
         await asyncio.sleep(IDLE_CHECK_S)
+
+
+def is_idle(worker: Worker, reasons: Sequence[RestReason] = (RestReason.DRAINED, RestReason.PAUSED)) -> bool:
+    """Return whether the worker has nothing to do, for one of these reasons."""
+    rest = worker.idle_rest
+    return rest is not None and rest.reason in reasons
+
+
+@runtime_checkable
+class MovableClock(Protocol):
+    """A clock for tests: `corral.testing.Clock`."""
+
+    def __call__(self) -> int: ...
+
+    def move_to(self, now_ms: int, /) -> None: ...
+
+
+async def run_until_idle(app: "Corral", clock: Callable[[], int], through: timedelta | None) -> int:
+    """Run what is due, queue after queue and one job at a time; return how many attempts were made.
+
+    With `through`, the clock is moved from one due time to the next, until that much time has passed.
+    """
+    if through is None:
+        return (await _run_due(app))[0]
+    if not isinstance(clock, MovableClock):
+        raise InvalidOptions(
+            "through=… moves the clock, and this app's cannot be moved; use Corral(clock=testing.Clock()), "
+            "or the fixture corral_app"
+        )
+    end = clock() + through // timedelta(milliseconds=1)
+    count, due = await _run_due(app)
+    while due is not None and due <= end:
+        clock.move_to(max(due, clock() + 1))
+        attempts, due = await _run_due(app)
+        count += attempts
+    clock.move_to(end)
+    return count
+
+
+async def _run_due(app: "Corral") -> tuple[int, int | None]:
+    """Return how many attempts were made, and when more will be due (ms since the epoch)."""
+    total = settled = 0
+
+    def count(event: WorkerEvent) -> None:
+        nonlocal settled
+        settled += event.kind is WorkerEventKind.SETTLED
+
+    while True:
+        settled = 0
+        due_times: list[int] = []
+        for worker in app.workers(concurrency=1, listener=count):
+            due_times += await _serve(worker, app.queue(worker.queue, worker.config.protocol))
+        total += settled
+        if not settled:
+            return total, min(due_times, default=None)
+
+
+async def _serve(worker: Worker, queue: Queue) -> list[int]:
+    """Run a worker until its queue has nothing more for it; return when it will have."""
+    await worker.start()
+    running = asyncio.create_task(worker.run())
+    try:
+        while not running.done() and not is_idle(worker):
+            await asyncio.wait([running], timeout=IDLE_CHECK_S / 10)
+        rest = worker.idle_rest
+    finally:
+        await worker.stop()
+        await running
+    due_times = [] if rest is None or rest.until is None else [rest.until]
+    if queue.ports.schedules is not None:
+        schedules = await queue.ports.schedules.list()
+        due_times += [schedule.next_at for schedule in schedules if schedule.next_at is not None]
+    return due_times

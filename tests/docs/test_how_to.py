@@ -49,6 +49,12 @@ def test_the_programs_of_a_page_can_be_imported(page: str, tmp_path: Path, app: 
         run(tmp_path, "-c", f"import {name.removesuffix('.py')}")
 
 
+def test_the_tests_on_the_page_about_testing_pass(tmp_path: Path) -> None:
+    Page("docs/how-to/testing.md").unpack(tmp_path)
+    output = run(tmp_path, "-m", "pytest", "-q", "-p", "corral.testing.plugin", "test_shop.py")
+    assert "4 passed" in output
+
+
 @pytest.mark.parametrize("page", ADDS)
 def test_the_programs_that_add_jobs_add_them(page: str, tmp_path: Path, app: Corral) -> None:
     program, queue, count = ADDS[page]

@@ -1,6 +1,6 @@
 """Store: commands, scripts and blocking connections to the server of a URL."""
 
-from asyncio import AbstractEventLoop, get_running_loop
+from asyncio import AbstractEventLoop, get_running_loop, run_coroutine_threadsafe
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import random
@@ -138,6 +138,13 @@ class PerLoopStore(Store):
 
     def blocking_connection(self, name: str, block_s: float) -> "BlockingConnection":
         return self.current().blocking_connection(name, block_s)
+
+    def reset(self) -> None:
+        """Close the connections of every event loop: the next calls open others."""
+        stores, self._stores = self._stores, WeakKeyDictionary()
+        for loop, store in stores.items():
+            if loop.is_running():
+                run_coroutine_threadsafe(store.close(), loop)
 
     async def close(self) -> None:
         """Close the connections of the running event loop."""

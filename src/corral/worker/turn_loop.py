@@ -131,11 +131,9 @@ class TurnLoop:
         return self._redis_wait.is_over
 
     @property
-    def idle_reason(self) -> RestReason | None:
+    def idle_rest(self) -> Rest | None:
         """Why nothing is held and nothing more was claimed; None while there is work."""
-        if self._rest is None or self.held or self._new_claims or self._is_claim_pending():
-            return None
-        return self._rest.reason
+        return None if self.held or self._new_claims or self._is_claim_pending() else self._rest
 
     # -- called by the executor ---------------------------------------------------------------------------
 

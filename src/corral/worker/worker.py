@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from corral.core.ports import RestReason
+from corral.core.ports import Rest
 from corral.errors import InvalidOptions, RedisError
 from corral.telemetry.logs import logger
 from corral.worker.config import WorkerConfig
@@ -43,9 +43,9 @@ class Worker:
         return self._turning is not None and self._stopping is None and self._turns.is_connected
 
     @property
-    def idle_reason(self) -> RestReason | None:
+    def idle_rest(self) -> Rest | None:
         """Why it holds no job and claimed none; None while it has work, or has not started."""
-        return None if self._turning is None else self._turns.idle_reason
+        return None if self._turning is None else self._turns.idle_rest
 
     # -- start ------------------------------------------------------------------------------------------
 
