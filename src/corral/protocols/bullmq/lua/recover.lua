@@ -34,7 +34,14 @@ local function is_scheduled(job)
 end
 
 -- those that are not looked at stay suspects
-local suspects = call("SPOP", STALLED, MOST)
+local suspects = call("SMEMBERS", STALLED)
+local is_last = #suspects <= MOST
+if is_last then
+  call("DEL", STALLED)
+else
+  suspects = {unpack(suspects, 1, MOST)}
+  call("SREM", STALLED, unpack(suspects))
+end
 local requeued = {}
 local gone = unlocked(suspects)
 if next(gone) then
@@ -54,7 +61,7 @@ if next(gone) then
   end
 end
 
-if call("EXISTS", STALLED) == 1 then return {requeued, call("PTTL", STALLED_CHECK), "more"} end
+if not is_last then return {requeued, call("PTTL", STALLED_CHECK), "more"} end
 local active = call("LRANGE", ACTIVE, 0, -1)
 in_chunks(active, 5000, function(from, to) call("SADD", STALLED, unpack(active, from, to)) end)
 return {requeued, call("PTTL", STALLED_CHECK), "swept"}
