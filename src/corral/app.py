@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -25,6 +26,7 @@ from corral.job_type import JobCall, JobDecorator, JobType, JobTypes, job_type_o
 from corral.protocols import DEFAULT_PROTOCOL, in_one_slot, names_with, protocol_named
 from corral.protocols.base import Binding, Ports, Protocol
 from corral.queue import Queue
+from corral.results import ResultListener
 from corral.running import Signals, run_until_idle, stop_when_idle, together
 from corral.schedules import ScheduledJob, declare, rule_of
 from corral.store.address import is_cluster
@@ -93,6 +95,9 @@ class Corral:
         self._default_protocol = protocol_named(protocol)
         self._namespaces = dict(namespaces or {})
         self._store = PerLoopStore(lambda: self.url)
+        self._results: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], ResultListener]] = (
+            WeakKeyDictionary()
+        )
         self._queues: dict[tuple[str, str], Queue] = {}
         self._registries: dict[tuple[str, str], HandlerRegistry] = {}
         self.job_types: JobTypes = {}
@@ -416,8 +421,18 @@ class Corral:
     def _bind(self, queue: Queue, store: Store) -> Ports:
         return queue.protocol.bind(replace(self.binding(queue), store=store))
 
+    def results(self, queue: Queue) -> ResultListener:
+        """Return what waits for the ends of a queue's jobs, in the running event loop."""
+        listeners = self._results.setdefault(asyncio.get_running_loop(), {})
+        where = queue.protocol.spec.name, queue.name
+        if where not in listeners:
+            listeners[where] = ResultListener(queue)
+        return listeners[where]
+
     async def close(self) -> None:
         """Close this event loop's connections, and release the private server."""
+        for listener in self._results.pop(asyncio.get_running_loop(), {}).values():
+            await listener.close()
         await self._store.close()
         if self._embedded is not None:
             self._embedded.close()

@@ -22,6 +22,7 @@ CorralError
 │   ├── RedisUnblockedError  RedisBusyError  RedisClusterError
 │   ├── RedisResponseError
 │   └── AddInterrupted
+├── JobFailed  ResultGone
 ├── EmbeddedServerError (a RuntimeError)
 └── HandlerError
     ├── Unrecoverable  Transient
@@ -214,6 +215,25 @@ class AddInterrupted(RedisError):
             [start + index for index in self.in_doubt],
             [start + index for index in self.not_added],
         )
+
+
+class JobFailed(CorralError):
+    """A job whose result is awaited ended without one: it is dead, or was cancelled."""
+
+    def __init__(self, job_id: str, reason: str, error_class: str | None, trace: str, attempts: int) -> None:
+        self.job_id = job_id
+        self.reason = reason
+        self.error_class = error_class
+        """The name of the exception's class, where the job's traceback has it."""
+        self.trace = trace
+        """The traceback of the last attempt; empty where it has none."""
+        self.attempts = attempts
+        """Attempts that were made."""
+        super().__init__(f"job {job_id}: {reason}")
+
+
+class ResultGone(CorralError):
+    """A job whose result is awaited was removed, and the event of its end is not kept any more."""
 
 
 class EmbeddedServerError(CorralError, RuntimeError):

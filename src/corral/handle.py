@@ -1,16 +1,29 @@
 """JobHandle: a job that was added, and what became of it."""
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec.structs import replace
 
 from corral.core.conversion import Conversion
+from corral.core.event import EventKind, JobEvent
 from corral.core.job import Job, JobState
+from corral.core.options import seconds
+from corral.core.ports import JobEnd
+from corral.errors import JobFailed
+from corral.results import BLOCK_S, moment
 
 if TYPE_CHECKING:
     from corral.queue import Queue
 
 R = TypeVar("R")
+
+ENDS = (EventKind.COMPLETED, EventKind.DEAD, EventKind.CANCELLED, "removed")
+"""The kinds of events with which a job ends."""
+_ERROR_LINE = re.compile(r"^([A-Za-z_][\w.<>]*)(?::|$)")
 
 
 class JobHandle(Generic[R]):
@@ -52,6 +65,54 @@ class JobHandle(Generic[R]):
         """The job's data; where it existed, the stored ones."""
         return self._job.data
 
+    async def result(self, timeout: float | timedelta | None = None) -> R:
+        """Return the handler's result, when the job has completed.
+
+        `JobFailed` where it ended otherwise, `ResultGone` where it was removed and no event tells how it
+        ended, `TimeoutError` after so many seconds (or a timedelta); the job goes on then.
+
+        >>> receipt = await handle.result(timeout=10)                                   # doctest: +SKIP
+        """
+        end = await self._end(timeout)
+        if end.state is not JobState.COMPLETED:
+            trace = end.trace[-1] if end.trace else ""
+            reason = end.reason or end.state.value
+            raise JobFailed(self.id, reason, error_class_of(trace), trace, end.attempts_made)
+        if self._conversion is None:
+            return cast(R, end.result)
+        return cast(R, self._conversion.decode(end.result))
+
+    async def wait(self, timeout: float | timedelta | None = None) -> JobState:
+        """Return the state in which the job ended, when it has; `ResultGone` and `TimeoutError` as above."""
+        return (await self._end(timeout)).state
+
+    async def _end(self, timeout: float | timedelta | None) -> JobEnd:
+        async with asyncio.timeout(seconds(timeout)):
+            return await self.queue.results.end_of(self.id, self._job.created_at)
+
+    async def events(self) -> AsyncGenerator[JobEvent]:
+        """Yield the job's events: those that are kept, then each as it comes, until the job has ended.
+
+        >>> async for event in handle.events(): ...                                     # doctest: +SKIP
+        """
+        log, job = self.queue.events, self.job
+        has_own_log = self.queue.protocol.spec.has_job_events
+        waiter, after = log.waiter(), "-"
+        try:
+            while True:
+                position = await log.position()
+                for event in await log.of_job(job, after):
+                    after = event.id
+                    yield event
+                    if event.kind in ENDS:
+                        return
+                if not has_own_log:
+                    # what follows is later than both; a log of all jobs is not read twice
+                    after = max(after, position, key=moment)
+                await waiter.wait(position, BLOCK_S)
+        finally:
+            await waiter.close()
+
     async def state(self) -> JobState | None:
         """Return the job's state now; None where it does not exist any more."""
         job = await self.queue.job(self.id)
@@ -73,6 +134,20 @@ class JobHandle(Generic[R]):
     async def retry(self) -> bool:
         """Put the ended job back in the queue with the attempts it has made; return whether it was."""
         return bool(await self.queue.retry([self.id]))
+
+
+def error_class_of(trace: str) -> str | None:
+    """Return the name of the class of the exception that a traceback ends with; Node's begins with it.
+
+    >>> error_class_of("Traceback (most recent call last):\\n  File …\\nshop.GatewayDown: busy")
+    'shop.GatewayDown'
+    """
+    lines = trace.splitlines()
+    is_python = any(line.startswith("Traceback ") for line in lines)
+    for line in reversed(lines) if is_python else lines[:1]:
+        if match := _ERROR_LINE.match(line):
+            return match[1]
+    return None
 
 
 async def with_stored(handles: list[JobHandle[R]]) -> list[JobHandle[R]]:

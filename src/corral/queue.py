@@ -20,6 +20,7 @@ from corral.core.ports import Added, EventLog, Flows, Jobs, Limit, Schedules, Wo
 from corral.errors import AddInterrupted, InvalidOptions, InvalidPayload, RedisError, Refused
 from corral.handle import JobHandle, with_stored
 from corral.protocols.base import Ports, Protocol, unsupported
+from corral.results import ResultListener
 
 if TYPE_CHECKING:
     from corral.app import Corral
@@ -205,6 +206,11 @@ class Queue:
     def events(self) -> EventLog:
         """The events of this queue."""
         return self.ports.events
+
+    @property
+    def results(self) -> ResultListener:
+        """What waits for the ends of jobs, in the running event loop."""
+        return self._app.results(self)
 
     @property
     def schedules(self) -> Schedules:

@@ -24,12 +24,14 @@ async def test_its_jobs_are_added_run_and_read(server: Server) -> None:
             await job.log(f"doubling {job.data}")
             return job.data * 2
 
-        ids = [handle.id for handle in await double.add_many([1, 2, 3])]
+        handles = await double.add_many([1, 2, 3])
+        ids = [handle.id for handle in handles]
         assert await double.queue.counts() == {
             JobState.WAITING: 3, JobState.ACTIVE: 0, JobState.COMPLETED: 0, JobState.DEAD: 0,
         }  # fmt: skip
         async with working(app):
             assert await becomes_true(lambda: len(seen) == 3)
+            assert [await handle.result(5) for handle in handles] == [2, 4, 6]
         done = await double.queue.search(JobFilter(states=frozenset({JobState.COMPLETED})))
         assert sorted(job.result for job in done) == [2, 4, 6]
         assert await double.queue.logs(ids[0]) == ["doubling 1"]

@@ -4,7 +4,7 @@ Everything is a list, so bulk needs no second verb and a single job is a batch o
 Each port is bound to one queue of one protocol.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Generic, Protocol
 
@@ -192,6 +192,35 @@ class Reporter(Protocol[RContra]):
         """
 
 
+class JobEnd(Struct, frozen=True, kw_only=True):
+    """How a job ended."""
+
+    state: JobState
+    result: Any = None
+    reason: str | None = None
+    trace: tuple[str, ...] = ()
+    attempts_made: int = 0
+
+
+class NotEnded(StrEnum):
+    """Why there is no end of a job."""
+
+    PENDING = "pending"
+    """It waits or runs."""
+    MISSING = "missing"
+    """It does not exist."""
+
+
+class EventWaiter(Protocol):
+    """Waits for events, without reading them."""
+
+    async def wait(self, after: str, seconds: float) -> None:
+        """Return when there is an event later than `after`, at most so many seconds from now."""
+
+    async def close(self) -> None:
+        """Close its connection."""
+
+
 class EventLog(Protocol):
     """The events of a queue, in order."""
 
@@ -203,6 +232,15 @@ class EventLog(Protocol):
 
     async def of_job(self, job: Job, after: str = "-") -> list[JobEvent]:
         """Return the events of one job that are kept and later than `after`, oldest first."""
+
+    async def position(self) -> str:
+        """Return the id of the last event; "0-0" where there was none."""
+
+    def waiter(self) -> EventWaiter:
+        """Return what waits for further events, on a connection of its own."""
+
+    async def ends_of(self, ids: Collection[str], after: str) -> dict[str, JobEnd]:
+        """Return how jobs that do not exist any more ended, as far as events later than `after` say so."""
 
     async def extent(self) -> Extent:
         """Return how far the log reaches."""
@@ -252,6 +290,9 @@ class Inspector(Protocol):
 
     async def job(self, job_id: str) -> Job | None:
         """Return one job with its state; None where it does not exist."""
+
+    async def ends(self, ids: Sequence[str]) -> list[JobEnd | NotEnded]:
+        """Return how each of these jobs ended; what it costs does not grow with the data of the others."""
 
     async def search(self, jobs: JobFilter) -> list[Job]:
         """Return the jobs that a filter selects, state by state, each in the order of `jobs`."""

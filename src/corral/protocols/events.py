@@ -1,9 +1,12 @@
 """What the event logs of all protocols share: a stream, and the events of one job in it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from typing import Any
 
-from corral.core.event import Extent, JobEvent, Marks
-from corral.core.job import Job
+from corral.core.event import EventKind, Extent, JobEvent, Marks
+from corral.core.job import Job, JobState
+from corral.core.ports import JobEnd
 from corral.protocols.base import Binding, BoundPort
 from corral.store import streams
 
@@ -35,6 +38,45 @@ class BaseEventLog(BoundPort, ABC):
                 break
             after = page[-1].id
         return events
+
+    async def position(self) -> str:
+        return await streams.last_id(self._store, self._stream)
+
+    def waiter(self) -> streams.StreamWaiter:
+        return streams.StreamWaiter(self._store, self._stream)
+
+    async def ends_of(self, ids: Collection[str], after: str) -> dict[str, JobEnd]:
+        ends: dict[str, JobEnd] = {}
+        for _ in range(MOST_PAGES):
+            page = await self.range(after, PAGE)
+            for event in page:
+                job_id = event.job_id
+                if job_id is not None and job_id in ids and (end := self._end_of(event)) is not None:
+                    ends[job_id] = end
+            if len(page) < PAGE:
+                break
+            after = page[-1].id
+        return ends
+
+    def _end_of(self, event: JobEvent) -> JobEnd | None:
+        """Return how a job ended by one of its events; None where it did not end with that."""
+        data = event.data if isinstance(event.data, dict) else {}
+        match event.kind:
+            case EventKind.COMPLETED:
+                return JobEnd(state=JobState.COMPLETED, result=self._result_of(data))
+            case EventKind.DEAD:
+                return JobEnd(state=JobState.DEAD, reason=self._reason_of(data))
+            case EventKind.CANCELLED:
+                return JobEnd(state=JobState.CANCELLED, reason="cancelled")
+        return None
+
+    @abstractmethod
+    def _result_of(self, data: Mapping[str, Any]) -> Any:
+        """Return the result that the event of a completed job carries."""
+
+    @abstractmethod
+    def _reason_of(self, data: Mapping[str, Any]) -> str | None:
+        """Return the reason that the event of a dead job carries."""
 
     async def extent(self) -> Extent:
         return await streams.extent(self._store, self._stream)

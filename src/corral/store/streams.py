@@ -88,6 +88,39 @@ async def mark(store: Store, stream: str, after: str, until: str, first: int, st
     return Marks(counted, marks, last.decode() or None, is_whole == 1, _extent(info))
 
 
+async def last_id(store: Store, stream: str) -> str:
+    """Return the id of the last entry; "0-0" where there is none."""
+    answer = await store.call("XREVRANGE", stream, "+", "-", "COUNT", 1)
+    return answer[0][0].decode() if answer else "0-0"
+
+
+class StreamWaiter:
+    """Waits for entries of a stream, on a connection of its own."""
+
+    def __init__(self, store: Store, stream: str) -> None:
+        self._stream = stream
+        self._connection = store.blocking_connection("corral:wait", BLOCK_MS / 1000)
+        self._reconnect, self._tries = Reconnect(), 0
+
+    async def wait(self, after: str, seconds: float) -> None:
+        """Return when there is an entry later than `after`, at most so many seconds from now."""
+        block_ms = max(min(round(seconds * 1000), BLOCK_MS), 1)
+        try:
+            await self._connection.call(
+                "XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", self._stream, after
+            )
+            self._tries = 0
+        except RedisResponseError:
+            raise
+        except RedisError:
+            await asyncio.sleep(self._reconnect.delay(self._tries))
+            self._tries += 1
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.disconnect()
+
+
 def _is_missing(error: RedisError) -> bool:
     return isinstance(error, RedisResponseError) and "no such key" in str(error)
 

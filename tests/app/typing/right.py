@@ -71,6 +71,7 @@ async def main() -> None:
         await thumbnail.add_many(thumbnail.call("a", width=n) for n in range(3)), list[JobHandle[str]]
     )
     assert_type(await raw.add_many([1, "two"]), list[JobHandle[int]])
+    assert_type(await (await charge.add(Order(17, 9.5))).result(timeout=10), Receipt)
     await charge.options(delay=timedelta(minutes=5), priority=1, id="order-17").add(Order(18, 1.0))
     await app.queue("mail").add("send", {"to": "ada"}, delay=5, remove_on_complete=timedelta(days=1))
     app.schedule(nothing, cron="0 3 * * *", timezone="Europe/Berlin")

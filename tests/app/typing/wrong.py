@@ -45,4 +45,5 @@ async def main() -> None:
     receipt: Receipt = (await thumbnail.add("a")).id  # error: assignment
     app.schedule(nothing, cron=5)  # error: arg-type
     app.schedule(nothing, every=timedelta(1), dealy=5)  # error: call-arg
-    print(receipt)
+    length: str = await (await send.add("a")).result()  # error: assignment
+    print(receipt, length)

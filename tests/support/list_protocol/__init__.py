@@ -1,6 +1,7 @@
 """A small protocol on a Redis list and a hash, to show what a fourth protocol has to bring."""
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,10 +15,12 @@ from corral.core.outcome import Completed, Released, Retry, Settlement
 from corral.core.ports import (
     Added,
     Gauge,
+    JobEnd,
     Jobs,
     Leak,
     Ledger,
     Location,
+    NotEnded,
     Recovery,
     Rest,
     RestReason,
@@ -160,6 +163,21 @@ class ListEventLog(ListPort):
     async def of_job(self, job: Job, after: str = "-") -> list[JobEvent]:
         return []
 
+    async def position(self) -> str:
+        return "0-0"
+
+    def waiter(self) -> "ListEventLog":
+        return self
+
+    async def wait(self, after: str, seconds: float) -> None:
+        await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        """There is no connection of its own."""
+
+    async def ends_of(self, ids: Collection[str], after: str) -> dict[str, JobEnd]:
+        return {}
+
     async def extent(self) -> Extent:
         return Extent(first=None, last=None, length=0, added=0)
 
@@ -168,6 +186,14 @@ class ListEventLog(ListPort):
 
     async def marks(self, after: str, until: str, first: int, step: int) -> Any:
         raise unsupported(NAME, "events", "use a protocol that has them")
+
+
+def _end_of(job: Job | None) -> JobEnd | NotEnded:
+    if job is None:
+        return NotEnded.MISSING
+    if job.state not in (JobState.COMPLETED, JobState.DEAD):
+        return NotEnded.PENDING
+    return JobEnd(state=job.state, result=job.result, reason=job.reason)
 
 
 class ListInspector(ListPort):
@@ -184,6 +210,9 @@ class ListInspector(ListPort):
 
     async def job(self, job_id: str) -> Job | None:
         return await self._read(job_id)
+
+    async def ends(self, ids: Sequence[str]) -> list[JobEnd | NotEnded]:
+        return [_end_of(await self._read(job_id)) for job_id in ids]
 
     async def search(self, jobs: JobFilter) -> list[Job]:
         return await search(self, jobs)

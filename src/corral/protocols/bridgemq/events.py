@@ -1,6 +1,6 @@
 """The bridgemq protocol's EventLog: one queue's part of the namespace's event stream."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from corral.core import payload
@@ -42,6 +42,12 @@ class BridgemqEventLog(BaseEventLog):
         async for entries in streams.follow(self._store, self._stream, after):
             for event in self._decode(entries):
                 yield event
+
+    def _result_of(self, data: Mapping[str, Any]) -> Any:
+        return data.get("result")
+
+    def _reason_of(self, data: Mapping[str, Any]) -> str | None:
+        return data.get("reason")
 
     async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
         extent, _, entries = await streams.read_page(self._store, self._stream, after, until, count)

@@ -7,9 +7,9 @@ import orjson
 
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
-from corral.core.ports import Gauge, WorkerInfo
+from corral.core.ports import Gauge, JobEnd, NotEnded, WorkerInfo
 from corral.protocols.bridgemq import codec
-from corral.protocols.bridgemq.codec import JobRecord
+from corral.protocols.bridgemq.codec import STATES, JobRecord
 from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, BridgemqKeys
 from corral.protocols.bridgemq.scripts import SCRIPTS, BridgemqPort
 from corral.protocols.operator import search
@@ -18,6 +18,7 @@ from corral.store.client import Store
 from corral.store.scanning import keys_with_prefix
 
 PAGE = 500
+ENDED = (JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED)
 COUNTED = 2000
 """Up to so many ids are always read to find their queue."""
 
@@ -146,6 +147,18 @@ class BridgemqInspector(BridgemqPort):
         jobs = await self.read_jobs([job_id.encode("utf-8", "replace")], "")
         return jobs[0] if jobs else None
 
+    async def ends(self, ids: Sequence[str]) -> list[JobEnd | NotEnded]:
+        statuses = await self._store.call("MGET", *[self._keys.status(job_id) for job_id in ids])
+        # a job without a status may be a foreign client's, or gone
+        asked = [
+            job_id.encode("utf-8", "replace")
+            for job_id, status in zip(ids, statuses, strict=True)
+            if status is None or STATES.get(status.decode("utf-8", "replace")) in ENDED
+        ]
+        jobs = {job.id: job for job in await self.read_jobs(asked, "")} if asked else {}
+        pending = {job_id for job_id, status in zip(ids, statuses, strict=True) if status is not None}
+        return [_end_of(jobs.get(job_id), job_id in pending) for job_id in ids]
+
     async def read_jobs(self, ids: Sequence[bytes], queue: str) -> list[Job]:
         """Return those of these jobs that exist, of one queue or ("") of any."""
         jobs: list[Job] = []
@@ -186,6 +199,20 @@ async def bridgemq_queues(store: Store, namespace: str) -> list[str]:
     keys = BridgemqKeys(namespace, DEFAULT_QUEUE)
     known, paused = await store.pipe([("SMEMBERS", keys.known), ("SMEMBERS", keys.paused)])
     return sorted({text(name) for name in (*known, *paused)})
+
+
+def _end_of(job: Job | None, is_known: bool) -> JobEnd | NotEnded:
+    if job is None:
+        return NotEnded.PENDING if is_known else NotEnded.MISSING
+    if job.state not in ENDED:
+        return NotEnded.PENDING
+    return JobEnd(
+        state=job.state,
+        result=job.result,
+        reason=job.reason,
+        trace=job.trace,
+        attempts_made=job.attempts_made,
+    )
 
 
 def _decode(row: Sequence[Any]) -> Job:

@@ -24,7 +24,7 @@ from corral.core.outcome import (
     Settlement,
     WaitingChildren,
 )
-from corral.core.ports import Profile
+from corral.core.ports import JobEnd, Profile
 from corral.errors import PayloadTooLarge
 from corral.protocols.bullmq.options import decode_options, deduplication_of, encode_options, parent_of
 from corral.protocols.wire import clean, fields_of, pack, text
@@ -232,6 +232,20 @@ def decode_job(
         worker=claimed_by or (None if worker is None else text(worker)),
         doomed=None if doomed is None else text(doomed),
         extra={name.decode(): value for name, value in fields.items()} if fields else {},
+    )
+
+
+def decode_end(values: Sequence[bytes | None]) -> JobEnd:
+    """Return how a job ended, from its result, reason, traces and counts of attempts."""
+    result, reason, trace, *counts = values
+    attempts = next((int(count) for count in counts if count), 0)
+    if result is not None:
+        return JobEnd(state=JobState.COMPLETED, result=payload.decode(result), attempts_made=attempts)
+    return JobEnd(
+        state=JobState.DEAD,
+        reason=None if reason is None else text(reason),
+        trace=() if trace is None else _decode_trace(trace),
+        attempts_made=attempts,
     )
 
 

@@ -1,6 +1,6 @@
 """The bullmq protocol's EventLog: the queue's event stream."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -45,6 +45,12 @@ class BullmqEventLog(BaseEventLog):
             for event in self._decode(entries, before):
                 yield event
             before = entries[-1][1]
+
+    def _result_of(self, data: Mapping[str, Any]) -> Any:
+        return data.get("returnvalue")
+
+    def _reason_of(self, data: Mapping[str, Any]) -> str | None:
+        return data.get("failedReason")
 
     async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
         extent, before, entries = await streams.read_page(self._store, self._stream, after, until, count)

@@ -9,10 +9,11 @@ from corral.core import payload
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.naming import RESERVED_IDS
-from corral.core.ports import Gauge, Limit, WorkerInfo
+from corral.core.ports import Gauge, JobEnd, Limit, NotEnded, WorkerInfo
 from corral.protocols.bullmq import codec
 from corral.protocols.bullmq.keys import LISTS, STATE_KEYS
 from corral.protocols.bullmq.scripts import BullmqPort
+from corral.protocols.ends import ended_hashes
 from corral.protocols.operator import search
 from corral.protocols.wire import text
 from corral.store.client import Store
@@ -103,6 +104,16 @@ class BullmqInspector(BullmqPort):
         rows = await self._run("read_jobs", *[job_id for job_id in ids if job_id not in RESERVED_IDS])
         queue = self._binding.queue
         return [codec.decode_job(row[0], row[1], queue, codec.STATES.get(row[2].decode())) for row in rows]
+
+    async def ends(self, ids: Sequence[str]) -> list[JobEnd | NotEnded]:
+        # completed or failed, the time it ended is there; a retry takes it away
+        return await ended_hashes(
+            self._store,
+            [self._keys.job(job_id) for job_id in ids],
+            ("name", "finishedOn", ""),
+            ("returnvalue", "failedReason", "stacktrace", "atm", "attemptsMade"),
+            codec.decode_end,
+        )
 
     async def search(self, jobs: JobFilter) -> list[Job]:
         return await search(self, jobs)

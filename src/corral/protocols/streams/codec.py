@@ -12,6 +12,7 @@ from corral.core import payload
 from corral.core.event import EventKind, JobEvent
 from corral.core.job import Claim, Job, JobOptions, JobState
 from corral.core.outcome import Cancelled, Completed, Dead, Outcome, Postponed, Released, Retry, Settlement
+from corral.core.ports import JobEnd
 from corral.errors import (
     IdempotencyConflict,
     IdempotencyPending,
@@ -179,6 +180,20 @@ def decode_job(flat: Sequence[bytes], events: Sequence[JobEvent] = ()) -> Job:
         reason=reason,
         trace=trace,
         extra={"status": status, "updated_ts": updated} | {name: text(raw) for name, raw in fields.items()},
+    )
+
+
+def decode_end(values: Sequence[bytes | None]) -> JobEnd:
+    """Return how a job ended, from its status, result and error."""
+    status, result, error = (value or b"" for value in values)
+    state = STATES[text(status)]
+    reason, trace = _decode_error(error)
+    return JobEnd(
+        state=state,
+        result=payload.decode(result) if result and state is JobState.COMPLETED else None,
+        reason="cancelled" if state is JobState.CANCELLED else reason,
+        trace=trace,
+        attempts_made=1,
     )
 
 

@@ -57,6 +57,13 @@ class StreamsEventLog(BaseEventLog):
         stream = self._keys.job_events(job.id)
         return decode_events(await streams.read_range(self._store, stream, after, MOST_OF_JOB), job.id)
 
+    def _result_of(self, data: Mapping[str, Any]) -> Any:
+        return _part(data, "result")
+
+    def _reason_of(self, data: Mapping[str, Any]) -> str | None:
+        reason = _part(data, "message")
+        return None if reason is None else str(reason)
+
     async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
         extent, _, entries = await streams.read_page(self._store, self._stream, after, until, count)
         return streams.page_of(decode_columns(entries), extent, entries)
@@ -88,6 +95,11 @@ def decode_columns(entries: Sequence[Sequence[Any]], job_id: str | None = None) 
     columns.attempts.extend(nothing)
     columns.previous.extend(nothing)
     return columns
+
+
+def _part(data: Mapping[str, Any], name: str) -> Any:
+    inner = data.get("data")
+    return inner.get(name) if isinstance(inner, dict) else None
 
 
 def _time(raw: bytes, entry_id: bytes) -> int:

@@ -5,8 +5,9 @@ from typing import Any
 
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
-from corral.core.ports import Gauge, WorkerInfo
+from corral.core.ports import Gauge, JobEnd, NotEnded, WorkerInfo
 from corral.errors import RedisResponseError
+from corral.protocols.ends import ended_hashes
 from corral.protocols.operator import search
 from corral.protocols.streams import codec
 from corral.protocols.streams.events import decode_events
@@ -101,6 +102,15 @@ class StreamsInspector(StreamsPort):
     async def _read(self, ids: Sequence[str]) -> list[Job]:
         rows = await self._store.pipe([("HGETALL", self._keys.job(job_id)) for job_id in ids])
         return [codec.decode_job(fields) for fields in rows if fields]
+
+    async def ends(self, ids: Sequence[str]) -> list[JobEnd | NotEnded]:
+        return await ended_hashes(
+            self._store,
+            [self._keys.job(job_id) for job_id in ids],
+            ("job_id", "status", " done error canceled "),
+            ("status", "result", "error"),
+            codec.decode_end,
+        )
 
     async def search(self, jobs: JobFilter) -> list[Job]:
         return await search(self, jobs)
