@@ -10,7 +10,14 @@ from corral.worker import WorkerEventKind
 from tests.support.fault_harness import FaultHarness
 from tests.support.persistent_server import PersistentServer
 from tests.support.polling import becomes_true, outlast
+from tests.support.worker_harness import WorkerHarness
 from tests.support.worker_processes import scaled
+from tests.worker.test_reporting import (
+    add_narrators,
+    becomes_logged,
+    check_all_was_reported,
+    submit_narrators,
+)
 
 pytestmark = pytest.mark.faults
 
@@ -121,3 +128,16 @@ async def test_a_server_without_memory_lets_running_jobs_keep_their_locks(harnes
             client.config_set("maxmemory", 0)
             assert await harness.falls_to(0, END_S)
     harness.assert_attempts()
+
+
+async def test_handlers_report_through_a_restart(lasting_server, protocol):
+    async with WorkerHarness(lasting_server.url, protocol=protocol) as harness:
+        add_narrators(harness)
+        async with harness.worker():
+            ids = await submit_narrators(harness)
+            for job_id in ids:
+                assert await becomes_logged(harness, job_id)
+            lasting_server.shut_down()
+            await outlast(2.0)
+            lasting_server.restart()
+            await check_all_was_reported(harness, ids)

@@ -104,6 +104,27 @@ async def cancel_on_stop_async(job):
         raise JobCancelled
 
 
+LINES = 40
+"""How many lines a narrator logs."""
+
+
+def narrate(job):
+    """Report in every way for about a second, or as long as an outage takes."""
+    for number in range(LINES):
+        job.log(f"line {number}")
+        job.progress(number)
+        job.emit(f"step-{number}")
+        block(0.02)
+
+
+async def narrate_async(job):
+    for number in range(LINES):
+        await job.log(f"line {number}")
+        await job.progress(number)
+        await job.emit(f"step-{number}")
+        await asyncio.sleep(0.02)
+
+
 def wrapping(fn):
     @functools.wraps(fn)
     def wrapper(job):

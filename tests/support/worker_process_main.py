@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from functools import partial
 from multiprocessing import connection, parent_process
 from multiprocessing.connection import Connection
 from threading import Thread
@@ -62,7 +61,11 @@ async def handle(job: JobContext, report: Report) -> Any:
 async def serve(order: dict[str, Any], report: Report) -> None:
     """Work until killed."""
     app = Corral(order["url"], protocol=order["protocol"])
-    app.job(JOB)(partial(handle, report=report))
+
+    @app.job(JOB)
+    async def run(job: JobContext) -> Any:
+        return await handle(job, report)
+
     [worker] = app.workers(
         concurrency=order["concurrency"],
         name=order["name"],

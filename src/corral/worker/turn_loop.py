@@ -19,6 +19,7 @@ from corral.worker.events import Monitor, WorkerEvent, WorkerEventKind
 from corral.worker.executor import Executor
 from corral.worker.isolation import Isolation, Phase
 from corral.worker.late_start import LateStart
+from corral.worker.reporting import WaitingReporter
 from corral.worker.settling import NO_RESULT, size_of
 from corral.worker.verdicts import Verdicts
 from corral.worker.waiting import JobWait, RedisWait
@@ -59,7 +60,7 @@ class TurnLoop:
         """Claims to be settled by this worker; the heartbeat's thread reads this."""
         self.executor = Executor(
             config,
-            connections.reporter,
+            WaitingReporter(connections.reporter, config, self.held_attempts),
             is_held=self.held.__contains__,
             late=lambda attempts: self._late.renew(attempts),
             ended=self.ended,
