@@ -25,6 +25,7 @@ from corral.errors import InvalidName, InvalidOptions
 from corral.job_type import JobCall, JobDecorator, JobType, JobTypes, job_type_of
 from corral.protocols import DEFAULT_PROTOCOL, in_one_slot, names_with, protocol_named
 from corral.protocols.base import Binding, Ports, Protocol
+from corral.protocols.records import QueueRecords
 from corral.queue import Queue
 from corral.results import ResultListener
 from corral.running import Signals, run_until_idle, stop_when_idle, together
@@ -377,7 +378,11 @@ class Corral:
             ports = protocol.bind(binding)
             try:
                 await store.check_connection()
-                yield Connections(ports.broker, ports.reporter)
+                yield Connections(
+                    ports.broker,
+                    ports.reporter,
+                    QueueRecords(binding, protocol.spec.name, ports.inspector),
+                )
             finally:
                 with suppress(ConnectionError):
                     await ports.broker.close()

@@ -234,6 +234,7 @@ class JobDecorator:
             run=with_arguments(fn, signature),
             timeout=chosen.timeout,
             process=chosen.process,
+            schema=signature.schema(),
         )
         kind = RawJobType if isinstance(signature, RawSignature) else JobType
         job_type: JobType[..., Any] = kind(target, fn, handler, signature, chosen.options)

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from corral.core import naming, options
 from corral.core.batch import encode_all, refused_at
@@ -16,10 +17,18 @@ from corral.core.filter import JobFilter
 from corral.core.http_api import HttpApi
 from corral.core.job import Job, JobOptions, JobState
 from corral.core.options import AddOptions
-from corral.core.ports import Added, EventLog, Flows, Jobs, Limit, Schedules, WorkerInfo
-from corral.errors import AddInterrupted, InvalidOptions, InvalidPayload, RedisError, Refused
+from corral.core.ports import Added, EventLog, Flows, Jobs, Limit, Minute, Schedules, WorkerInfo
+from corral.errors import (
+    AddInterrupted,
+    InvalidOptions,
+    InvalidPayload,
+    RedisError,
+    RedisResponseError,
+    Refused,
+)
 from corral.handle import JobHandle, with_stored
 from corral.protocols.base import Ports, Protocol, unsupported
+from corral.protocols.records import QueueRecords
 from corral.results import ResultListener
 
 if TYPE_CHECKING:
@@ -257,9 +266,22 @@ class Queue:
         """Return lines of a job's log."""
         return await self.ports.inspector.logs(job_id, start, count)
 
+    @cached_property
+    def _records(self) -> QueueRecords:
+        return QueueRecords(self._app.binding(self), self.protocol.spec.name, self.ports.inspector)
+
     async def workers(self) -> list[WorkerInfo]:
-        """Return the workers that are alive now."""
-        return await self.ports.inspector.workers()
+        """Return the workers that are alive now; those of Corral with what they run."""
+        workers = await self.ports.inspector.workers()
+        try:
+            records = await self._records.workers()
+        except RedisResponseError:
+            records = {}  # this user may read the protocol's own keys only
+        return [replace(worker, record=records.get(worker.name)) for worker in workers]
+
+    async def minutes(self, count: int = 60) -> list[Minute]:
+        """Return what Corral workers did in the last minutes (at most a day), the oldest first."""
+        return await self._records.minutes(count)
 
     async def is_paused(self) -> bool:
         """Return whether the queue is paused."""

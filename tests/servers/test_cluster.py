@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from corral import Corral, JobState, Queue
+from corral import Corral, JobContext, JobState, Queue
 from corral.core.job import Job
 from corral.core.ports import Flow
 from corral.errors import (
@@ -113,7 +113,7 @@ async def test_a_slot_that_moves_while_jobs_run_costs_no_job_and_doubles_none(
     queue = app.queue("{mail}" if protocol == "bullmq" else None)
 
     @app.job("embed" if protocol == "streams" else "count", queue=queue.name)
-    async def count(job: Job) -> int:
+    async def count(job: JobContext) -> int:
         await asyncio.sleep(0.002)
         runs[job.data["number"]] += 1
         return int(job.data["number"])
@@ -151,7 +151,7 @@ async def test_a_slot_that_the_server_moves_whole_costs_no_job_and_doubles_none(
     runs: Counter[int] = Counter()
 
     @app.job("count", queue="{whole}")
-    async def count(job: Job) -> None:
+    async def count(job: JobContext) -> None:
         await asyncio.sleep(0.002)
         runs[job.data["number"]] += 1
 
@@ -168,7 +168,7 @@ async def test_a_worker_that_waits_is_woken_where_the_slot_has_gone(
     app: Corral, cluster: ClusterServer
 ) -> None:
     @app.job("echo", queue="{idle}")
-    async def echo(job: Job) -> str:
+    async def echo(job: JobContext) -> str:
         return "echoed"
 
     target = others(cluster, "{idle}")[0]
@@ -271,7 +271,7 @@ async def test_workers_go_on_at_the_replica_when_a_master_is_killed() -> None:
         app = Corral(cluster.url)
 
         @app.job("count", queue="{mail}")
-        async def count(job: Job) -> None:
+        async def count(job: JobContext) -> None:
             await asyncio.sleep(0.05)
             runs[job.data["number"]] += 1
 
@@ -304,7 +304,7 @@ async def test_queues_are_found_on_every_master(app: Corral, cluster: ClusterSer
 
 async def test_a_queue_without_a_tag_gets_one_around_its_name(app: Corral, cluster: ClusterServer) -> None:
     @app.job("echo", queue="mail")
-    async def echo(job: Job) -> str:
+    async def echo(job: JobContext) -> str:
         return "echoed"
 
     assert echo.queue.name == app.queue("{mail}").name == "{mail}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio.cluster import RedisCluster
 
-from corral import Corral, Job
+from corral import Corral, JobContext
 from corral.bullmq import FlowProducer, QueueEvents
 from corral.bullmq import Queue as DropInQueue
 from corral.bullmq import Worker as DropInWorker
@@ -38,7 +38,7 @@ async def test_node_reaches_a_queue_by_its_tagged_name(cluster: ClusterServer) -
     app = Corral(cluster.url)
 
     @app.job("pack", queue="orders")
-    async def pack(job: Job) -> str:
+    async def pack(job: JobContext) -> str:
         return f"packed {job.data['number']}"
 
     parcel = await app.queue("parcels").add("ship", {"number": 7})

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio.sentinel import Sentinel
 
-from corral import Corral, JobState
+from corral import Corral, JobContext, JobState
 from corral.bullmq import Queue as DropInQueue
 from corral.bullmq import Worker as DropInWorker
 from corral.core.job import Job
@@ -61,7 +61,7 @@ async def test_workers_go_on_at_the_new_master_when_the_old_one_is_killed(
             settled.add(event.claim.job.data["number"])
 
     @app.job("embed" if protocol == "streams" else "count", queue=app.queue().name)
-    async def count(job: Job) -> None:
+    async def count(job: JobContext) -> None:
         await asyncio.sleep(0.05)
         runs[job.data["number"]] += 1
 
@@ -123,7 +123,7 @@ async def test_a_worker_that_waits_is_woken_at_the_new_master_when_the_old_one_s
     app = Corral(service.url)
 
     @app.job("echo")
-    async def echo(job: Job) -> str:
+    async def echo(job: JobContext) -> str:
         return "echoed"
 
     async with app, working(app, concurrency=2, reconnect=Reconnect(most_ms=500)):
@@ -253,7 +253,7 @@ async def test_sentinels_and_their_master_are_spoken_to_by_tls_where_the_address
         app = Corral(service.url)
 
         @app.job("echo")
-        async def echo(job: Job) -> str:
+        async def echo(job: JobContext) -> str:
             return "echoed"
 
         async with app, working(app, concurrency=2, reconnect=Reconnect(most_ms=500)):

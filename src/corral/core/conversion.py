@@ -65,12 +65,24 @@ class Conversion:
 
         return decode
 
+    def schema(self) -> dict[str, Any] | None:
+        """Return the JSON schema of the type; None where it has none."""
+        try:
+            return msgspec.json.schema(self._type, schema_hook=_model_schema)
+        except (TypeError, NotImplementedError):
+            return None
+
     def encode(self, value: Any) -> Any:
         """Return the value as what JSON can represent: dicts, lists, text, numbers."""
         try:
             return msgspec.to_builtins(value, str_keys=True, enc_hook=_encode_model)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArguments(f"{self.what} cannot be written as JSON: {error}") from None
+
+
+def _model_schema(model: Any) -> dict[str, Any]:
+    schema: dict[str, Any] = model.model_json_schema()
+    return schema
 
 
 def _located(message: str) -> str:

@@ -261,6 +261,57 @@ class EventLog(Protocol):
 # -- Inspector, Operator ------------------------------------------------------------------------------------
 
 
+class RunningJob(Struct, frozen=True):
+    """A job that a worker runs."""
+
+    id: str
+    name: str
+    since: int
+    """When the attempt was claimed, in ms since the epoch."""
+
+
+class WorkerRecord(Struct, frozen=True, kw_only=True):
+    """What a Corral worker writes about itself on each beat, beside its protocol's own registry."""
+
+    name: str
+    host: str
+    process: int
+    since: int
+    """When it started, in ms since the epoch."""
+    at: int
+    """When this was written."""
+    concurrency: int
+    running_count: int = 0
+    running: list[RunningJob] = []
+    """The jobs that have run longest, at most `MOST_RUNNING`."""
+    handlers: dict[str, Any] = {}
+    """Job names, each with the JSON schema of its data; None where the handler takes any."""
+
+
+MOST_RUNNING = 100
+MINUTE_BOUNDS_MS = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+"""The upper bounds of the histograms of a minute; the last bucket has none."""
+
+
+class Minute(Struct, frozen=True, kw_only=True):
+    """What the Corral workers of a queue did in one minute; the histograms are of samples."""
+
+    at: int
+    """Its begin, in ms since the epoch."""
+    added: int | None = None
+    """Computed from what ended and how the number of unfinished jobs changed; None where that is unknown."""
+    completed: int = 0
+    dead: int = 0
+    retried: int = 0
+    cancelled: int = 0
+    waiting: int | None = None
+    """How many jobs were waiting, by the last beat within the minute."""
+    waits: tuple[int, ...] = ()
+    """How many jobs waited so long from being due to their first attempt, by `MINUTE_BOUNDS_MS`."""
+    runs: tuple[int, ...] = ()
+    """How many attempts ran so long, by `MINUTE_BOUNDS_MS`."""
+
+
 class WorkerInfo(Struct, frozen=True, kw_only=True):
     """A worker as the server sees it."""
 
@@ -268,6 +319,29 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     address: str | None = None
     seen_at: int | None = None
     extra: dict[str, Any] = {}
+    record: WorkerRecord | None = None
+    """What it wrote about itself; None for the workers of other clients."""
+
+
+class WorkerRecords(Protocol):
+    """What Corral workers write about themselves: keys of Corral's own, which expire.
+
+    They are the same in every protocol, and no other client reads them.
+    """
+
+    async def write(
+        self, record: WorkerRecord, counts: Mapping[int, Mapping[str, int]], keep_ms: int
+    ) -> None:
+        """Write a worker's record, and add to the counts of minutes: by name, by the minute's begin in ms."""
+
+    async def forget(self, worker: str) -> None:
+        """Delete a worker's record."""
+
+    async def workers(self) -> dict[str, WorkerRecord]:
+        """Return the records of the workers that are alive, by their names."""
+
+    async def minutes(self, count: int = 60) -> list[Minute]:
+        """Return what workers did in the last minutes (at most a day), the oldest first."""
 
 
 class Gauge(Struct, frozen=True):

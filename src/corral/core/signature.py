@@ -40,6 +40,10 @@ class RawSignature:
     def check(self, data: Any) -> None:
         """Accept all data."""
 
+    def schema(self) -> dict[str, Any] | None:
+        """Return None: all data fits."""
+        return None
+
     def runner(self, fn: Callable[..., Any]) -> Run:
         """Return the handler itself."""
         return fn
@@ -62,6 +66,10 @@ class WholeSignature:
     def check(self, data: Any) -> None:
         """Raise `InvalidArguments` for data that the handler could not be called with."""
         self._parameter.decode(data)
+
+    def schema(self) -> dict[str, Any] | None:
+        """Return the JSON schema of the data."""
+        return self._parameter.schema()
 
     def runner(self, fn: Callable[..., Any]) -> Run:
         """Return a function that calls the handler with the data of a context's job."""
@@ -114,6 +122,10 @@ class Signature:
     def check(self, data: Any) -> None:
         """Raise `InvalidArguments` for data that the handler could not be called with."""
         self._fields.decode(data)
+
+    def schema(self) -> dict[str, Any] | None:
+        """Return the JSON schema of the data."""
+        return self._fields.schema()
 
     def runner(self, fn: Callable[..., Any]) -> Run:
         """Return a function that calls the handler with the data of a context's job."""

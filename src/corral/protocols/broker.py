@@ -12,7 +12,15 @@ from msgspec import Struct
 from corral.core.job import Claim, Job, R
 from corral.core.outcome import UNWRITTEN, Settlement
 from corral.core.ports import Added, Extension, Ledger, Recovery, Rest, RestReason, Turn
-from corral.errors import AddInterrupted, InvalidName, RedisError, Refused, SettleError, SettlementFailed
+from corral.errors import (
+    AddInterrupted,
+    InvalidName,
+    RedisError,
+    RedisResponseError,
+    Refused,
+    SettleError,
+    SettlementFailed,
+)
 from corral.protocols.base import Binding, BoundPort
 from corral.protocols.batches import MOST_ROWS, cuts, overlapped
 from corral.protocols.wire import text
@@ -113,8 +121,8 @@ class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
         try:
             return list(chain.from_iterable(await overlapped(range(len(batches)), send)))
         except RedisError as error:
-            if len(positions) == 1:
-                raise
+            if len(positions) == 1 or (len(batches) == 1 and isinstance(error, RedisResponseError)):
+                raise  # one script, which checks everything before it writes: the server has refused it
             raise _interrupted(error, [len(batch) for batch in batches], answers, positions) from error
 
     def _encode(self, jobs: Sequence[Job], together: bool) -> tuple[list[Batch], dict[int, Refused]]:

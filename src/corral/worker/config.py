@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from corral.core.outcome import RetryPolicy
-from corral.core.ports import Broker, Profile, Reporter
+from corral.core.ports import Broker, Profile, Reporter, WorkerRecords
 from corral.errors import InvalidOptions
 from corral.telemetry.metrics import Metrics, QueueMetrics
 from corral.worker.events import Listener
@@ -27,6 +27,8 @@ class Connections(NamedTuple):
 
     broker: Broker
     reporter: Reporter
+    records: WorkerRecords | None = None
+    """Where the worker writes about itself; None: it does not."""
 
 
 OpenConnections = Callable[[], AbstractAsyncContextManager[Connections]]

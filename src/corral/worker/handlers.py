@@ -46,6 +46,8 @@ class Handler:
     settled as timed out at once and may be tried again, `job.cancelled` is set, what it returns later is
     dropped, and its slot stays taken until it returns.
     """
+    schema: Any = None
+    """The JSON schema of the data of its jobs; None: any data."""
 
 
 class HandlerFunction:
@@ -76,6 +78,7 @@ class HandlerRegistry:
         run: Callable[[Any], Any] | None = None,
         timeout: float | None = None,
         process: bool = False,
+        schema: Any = None,
     ) -> Handler:
         """Let `fn` run the jobs called `name`; where it takes more than the context, `run` calls it."""
         if not callable(fn):
@@ -88,7 +91,7 @@ class HandlerRegistry:
             _check_importable(name, fn)
         awaited = is_async(fn)
         kind = HandlerKind.ASYNC if awaited else HandlerKind.SYNC
-        handler = Handler(name, run or fn, HandlerKind.PROCESS if process else kind, awaited, timeout)
+        handler = Handler(name, run or fn, HandlerKind.PROCESS if process else kind, awaited, timeout, schema)
         self._handlers[name] = handler
         if name == ANY_NAME:
             self._default = handler
@@ -97,6 +100,10 @@ class HandlerRegistry:
     def find(self, name: str) -> Handler | None:
         """Return the handler for jobs called `name`, if there is one."""
         return self._handlers.get(name, self._default)
+
+    def schemas(self) -> dict[str, Any]:
+        """Return the names that have a handler, each with the JSON schema of its jobs' data."""
+        return {name: self._handlers[name].schema for name in self.names}
 
     @property
     def names(self) -> list[str]:

@@ -8,16 +8,19 @@ from time import perf_counter
 from typing import Any
 
 from corral.core.job import Claim
-from corral.core.ports import Broker
-from corral.errors import RedisError
+from corral.core.ports import Broker, WorkerRecords
+from corral.errors import RedisError, RedisResponseError
 from corral.telemetry.logs import logger
 from corral.telemetry.metrics import LOST_LOCKS, RECONNECTS, REDIS_UP
 from corral.worker.attempt import Attempt, RunningAttempt, moment
 from corral.worker.config import Connections, WorkerConfig
+from corral.worker.records import MinuteCounts, RecordWriter
 
 LONGEST_INTERVAL_S = 10.0
 """A worker reports that it is alive at least this often, however long its locks are."""
 STOP_TIMEOUT_S = 2.0
+RECORD_MARGIN_MS = 5000
+"""How long a record outlives three missed beats."""
 
 
 class Heartbeat:
@@ -37,6 +40,7 @@ class Heartbeat:
         held: Callable[[], list[Attempt]],
         unread: Callable[[float], tuple[list[Claim], list[Any]]],
         lost: Callable[[], None],
+        minutes: MinuteCounts,
     ) -> None:
         self.interval = min(config.profile.lock_ms / 4000, LONGEST_INTERVAL_S)
         self._renew_at = self._beat_at = 0.0
@@ -49,6 +53,10 @@ class Heartbeat:
         self._held = held
         self._unread = unread
         self._some_lost = lost
+        self._minutes = minutes
+        self._records = RecordWriter(config)
+        self._name = config.profile.name
+        self._has_warned = False
         self._log = logger("heartbeat", queue=config.queue)
         self._worker_loop = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -101,7 +109,11 @@ class Heartbeat:
             await self._beat(connections)
             await self._sleep(max(min(self._renew_at, self._beat_at) - perf_counter(), 0.0))
         with suppress(RedisError, TimeoutError):
-            await asyncio.wait_for(connections.reporter.beat(stopping=True), STOP_TIMEOUT_S / 2)
+            async with asyncio.timeout(STOP_TIMEOUT_S / 2):
+                await connections.reporter.beat(stopping=True)
+                if connections.records is not None:
+                    await self._record(connections.records)
+                    await connections.records.forget(self._name)
 
     async def _sleep(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -122,10 +134,26 @@ class Heartbeat:
                 beat_ms = await connections.reporter.beat()
                 if beat_ms is not None:
                     self._beat_at = start + beat_ms / 1000
+                await self._record(connections.records)
         except RedisError as error:
             self._failed(renewing, error)
         except Exception:
             self._log.exception("a beat failed")
+
+    async def _record(self, records: WorkerRecords | None) -> None:
+        """Write what the worker does now, and what it did since the last beat."""
+        if records is None:
+            return
+        try:
+            keep_ms = int(max(self._beat_at - perf_counter(), self.interval) * 3000) + RECORD_MARGIN_MS
+            await records.write(self._records.record(self._held()), self._minutes.take(), keep_ms)
+            self._minutes.written()
+        except RedisResponseError as error:
+            # a server that allows the protocol's own keys only; nothing depends on these
+            self._minutes.written()
+            if not self._has_warned:
+                self._has_warned = True
+                self._log.warning(f"the worker cannot write about itself: {error}")
 
     async def _renew(self, broker: Broker, held: Sequence[Attempt]) -> None:
         unread, receipts = self._unread(self.interval * 1000)

@@ -19,6 +19,7 @@ from corral.worker.events import Monitor, WorkerEvent, WorkerEventKind
 from corral.worker.executor import Executor
 from corral.worker.isolation import Isolation, Phase
 from corral.worker.late_start import LateStart
+from corral.worker.records import MinuteCounts
 from corral.worker.reporting import WaitingReporter
 from corral.worker.settling import NO_RESULT, size_of
 from corral.worker.verdicts import Verdicts
@@ -67,6 +68,8 @@ class TurnLoop:
             freed=self.freed,
             crashed=crashed,
         )
+        self.minutes = MinuteCounts()
+        """What was done; the heartbeat's thread takes it."""
         self._broker = broker = connections.broker
         self._concurrency = config.concurrency
         self._clock = config.clock
@@ -266,6 +269,7 @@ class TurnLoop:
             mean, before = sum(seconds) / len(seconds), self._mean_seconds
             self._mean_seconds = mean if before is None else before + (mean - before) / 4
         self._monitor.metrics.turn(outcomes, seconds, len(self.held) + len(turn.claims))
+        self.minutes.add(int(trip.sent_at.wall), outcomes, seconds, turn.claims)
         if self._monitor.has_listener:
             for ended in batch:
                 claim, outcome = ended.attempt.claim, ended.settlement.outcome

@@ -65,6 +65,7 @@ class Worker:
                 held=self._turns.held_attempts,
                 unread=self._turns.unread_claims,
                 lost=self._turns.executor.check_locks,
+                minutes=self._turns.minutes,
             )
             self._stack.push_async_callback(heartbeat.stop)
             # before the first claim is made: a handler may block the loop from then on

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, EventKind, Job
+from corral import Corral, EventKind, JobContext
 from corral.bullmq import Queue as DropInQueue
 from corral.bullmq import QueueEvents
 from corral.bullmq import Worker as DropInWorker
@@ -26,7 +26,7 @@ async def test_a_worker_holds_its_lock_and_a_tail_tells_how_it_ended(served: Ser
     app = Corral(served.url)
 
     @app.job("slow", queue="mail")
-    async def slow(job: Job) -> str:
+    async def slow(job: JobContext) -> str:
         await outlast(2.5 * LOCK_MS / 1000)
         return "held"
 
@@ -59,7 +59,7 @@ async def test_the_gateway_takes_a_job_and_tells_its_end(served: Served) -> None
     app = Corral(served.url, protocol="streams", namespaces=served.namespaces)
 
     @app.job("embed", queue=app.queue().name)
-    async def embed(job: Job) -> dict[str, Any]:
+    async def embed(job: JobContext) -> dict[str, Any]:
         return {"text": job.data["text"]}
 
     gateway = await asyncio.to_thread(Gateway, served.url, namespaces=served.namespaces, redis_timeout_s=10.0)
