@@ -75,6 +75,13 @@ def sleep(job):
     block(job.data if isinstance(job.data, int | float) else 30)
 
 
+def hang_or_double(job):
+    """Hang where the data is 0."""
+    if job.data == 0:
+        block(60)
+    return job.data * 2
+
+
 def write_pid_and_sleep(job):
     Path(job.data).write_text(str(os.getpid()))
     block(60)

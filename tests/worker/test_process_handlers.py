@@ -1,5 +1,6 @@
 """Handlers in spawned processes: killed when they must be, and never left behind."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from corral.core.ports import Profile
 from corral.errors import InvalidOptions
 from corral.worker import HandlerRegistry, WorkerEventKind
 from tests.support import process_handlers as handlers
+from tests.support import slow_import
 from tests.support.polling import becomes_true, eventually
 from tests.support.worker_harness import AT_ONCE, ONCE
 
@@ -121,6 +123,39 @@ async def test_a_process_that_takes_too_long_is_killed(harness):
     assert job.state is JobState.DEAD
     assert job.reason == "'work' took longer than 1.5 s; its process was killed"
     assert time.monotonic() - began < 20
+
+
+async def test_jobs_beside_others_whose_processes_are_killed_complete(harness):
+    """A process that is being killed is handed on to none of them."""
+    harness.handlers.add("work", handlers.hang_or_double, process=True, timeout=0.3)
+    data = [0, 1, 2, 3] * 4
+    async with harness.worker(concurrency=2):
+        ids = await harness.submit("work", *data)
+        jobs = await harness.ended(*ids, seconds=60)
+    results = [(job.state, job.result) for job in jobs if job.data]
+    assert results == [(JobState.COMPLETED, number * 2) for number in data if number]
+    assert {job.reason for job in jobs if not job.data} == {
+        "'work' took longer than 0.3 s; its process was killed"
+    }
+
+
+async def test_a_timeout_counts_from_the_first_line_of_the_handler(harness):
+    job = await run(harness, slow_import.work, 0.01, timeout=0.5)
+    assert (job.state, job.result) == (JobState.COMPLETED, "done")
+
+
+async def test_a_job_whose_process_died_before_its_handler_began_takes_another(harness):
+    harness.handlers.add("work", slow_import.work, process=True)
+    async with harness.worker(concurrency=1):
+        [job_id] = await harness.submit("work", 0.01)
+
+        def children():
+            return [child for child in multiprocessing.active_children() if child.name == "corral-handler"]
+
+        assert await becomes_true(children)
+        children()[0].kill()
+        [job] = await harness.ended(job_id)
+    assert (job.state, job.result, job.attempts_made) == (JobState.COMPLETED, "done", 1)
 
 
 @pytest.mark.parametrize("fn", [handlers.wait_for_cancel, handlers.wait_for_cancel_async])

@@ -13,15 +13,19 @@ from typing import Any, TypeVar
 from corral.core.job import Claim
 from corral.core.outcome import Outcome
 from corral.core.ports import Reporter
+from corral.errors import ProcessDied
 from corral.worker.attempt import RunningAttempt
 from corral.worker.context import SyncJobContext
 from corral.worker.processes.errors import RemoteError
-from corral.worker.processes.pool import ProcessJobContext, ProcessPool
+from corral.worker.processes.pool import HandlerProcess, ProcessJobContext, ProcessPool
 from corral.worker.settling import Settler, completed
 
 T = TypeVar("T")
 Call = Callable[[], None]
 Result = Outcome | BaseException | RemoteError
+
+MOST_PROCESSES = 3
+"""How many processes a job may take whose process dies before its handler begins."""
 
 
 class ThreadAttempt(RunningAttempt, eq=False):
@@ -146,19 +150,24 @@ class ThreadRunner:
             self._return(attempt, outcome)
 
     def _run_in_process(self, attempt: ProcessAttempt) -> None:
-        try:
-            process = self._processes.take()
+        result: Result = ProcessDied("no process was started")
+        for _ in range(MOST_PROCESSES):
+            process: HandlerProcess | None = None
             try:
+                process = self._processes.take()
                 ticket = attempt.context.attach(process)
                 job, reporter = attempt.claim.job, self.reporter(attempt.claim)
                 result = process.run(ticket, attempt.handler, job, reporter)
+            except BaseException as error:
+                result = error
             finally:
                 attempt.context.detach()
-                self._processes.put_back(process)
-        except BaseException as error:
-            self._return(attempt, error)
-        else:
-            self._return(attempt, result)
+                if process is not None:
+                    self._processes.put_back(process)
+            is_begun = process is None or process.has_begun or attempt.context.is_killed
+            if is_begun or not isinstance(result, ProcessDied):
+                break  # else it died before the handler began: the job takes another
+        self._return(attempt, result)
 
     def _return(self, attempt: ThreadAttempt | ProcessAttempt, result: Result) -> None:
         """Pass an ended attempt to the loop; many at once wake it once."""

@@ -155,6 +155,7 @@ class ParentPipe:
         return runner.run(fn(self._context))
 
     def _begin(self, context: BaseJobContext) -> None:
+        self._send("begun")
         self._context = context
         if self._cancelled == self._running:
             context.cancel()

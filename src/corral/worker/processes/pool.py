@@ -26,6 +26,9 @@ from corral.worker.processes.errors import RemoteError, describe
 _SPAWN = multiprocessing.get_context("spawn")
 _starting = Lock()
 
+START_S = 300.0
+"""How long a process may take to import a handler that has a timeout."""
+
 
 class HandlerProcess:
     """One process, running one job at a time."""
@@ -34,6 +37,9 @@ class HandlerProcess:
         self._pipe, child_pipe = _SPAWN.Pipe()
         self._lock = Lock()
         self._tickets = 0
+        self._is_killed = False
+        self.has_begun = False
+        """Whether the handler of the last job has begun."""
         self.process: SpawnProcess = _SPAWN.Process(
             target=child.main, args=(child_pipe, os.getpid()), name="corral-handler"
         )
@@ -48,13 +54,18 @@ class HandlerProcess:
 
     def run(self, ticket: int, handler: Handler, job: Job, reporter: ClaimReporter) -> Outcome | RemoteError:
         """Return the outcome, or the error the handler raised; after its timeout, kill the process."""
-        deadline = None if handler.timeout is None else monotonic() + handler.timeout
-        fn = handler.fn
+        timeout, fn = handler.timeout, handler.fn
+        # the handler's own time begins with its first line, not with the interpreter's start
+        deadline = None if timeout is None else monotonic() + START_S
+        self.has_begun = False
         try:
             self._send("run", ticket, fn.__module__, fn.__qualname__, msgspec.msgpack.encode(job))
             while True:
                 self._wait_for_message(handler, deadline)
                 match msgspec.msgpack.decode(self._pipe.recv_bytes()):
+                    case ["begun"]:
+                        self.has_begun = True
+                        deadline = None if timeout is None else monotonic() + timeout
                     case ["returned", bytes(outcome)]:
                         return msgspec.msgpack.decode(outcome, type=Completed | Dead)
                     case ["raised", bytes(error)]:
@@ -73,6 +84,8 @@ class HandlerProcess:
         # what the child sent before it died is still in the pipe, and a dead child's pipe is readable
         if not wait([self._pipe], remaining):
             self.kill()
+            if not self.has_begun:
+                raise JobTimeout(f"the process of {handler.name!r} took longer than {START_S} s to start")
             raise JobTimeout(f"{handler.name!r} took longer than {handler.timeout} s; its process was killed")
 
     def _reply_to(self, number: int, future: "Future[Any]") -> None:
@@ -115,7 +128,8 @@ class HandlerProcess:
         return ProcessDied(f"the process that ran the handler {cause}")
 
     def kill(self) -> None:
-        """End the process at once."""
+        """End the process at once; it runs no other job."""
+        self._is_killed = True
         self.process.kill()
 
     def join(self) -> None:
@@ -126,7 +140,7 @@ class HandlerProcess:
     @property
     def is_ready(self) -> bool:
         """Whether it is alive; an idle child sends nothing, so a readable pipe has been closed."""
-        return self.process.is_alive() and not self._pipe.poll()
+        return not self._is_killed and self.process.is_alive() and not self._pipe.poll()
 
 
 def _exit_cause(code: int) -> str:
@@ -141,19 +155,19 @@ def _exit_cause(code: int) -> str:
 class ProcessJobContext(BaseJobContext):
     """The parent's side of a job that runs in a process."""
 
-    __slots__ = ("_is_killed", "_process", "_ticket")
+    __slots__ = ("_process", "_ticket", "is_killed")
 
     def __init__(self, claim: Claim, stop: StopSignal) -> None:
         super().__init__(claim, stop)
         self._process: HandlerProcess | None = None
         self._ticket = 0
-        self._is_killed = False
+        self.is_killed = False
 
     def attach(self, process: HandlerProcess) -> int:
         """Set the process that runs the job; return the job's number there."""
         self._ticket = process.ticket()
         self._process = process
-        if self._is_killed:
+        if self.is_killed:
             process.kill()
         elif self.cancelled:
             process.cancel(self._ticket)
@@ -170,7 +184,7 @@ class ProcessJobContext(BaseJobContext):
 
     def kill(self) -> None:
         """End the process, now or as soon as there is one."""
-        self._is_killed = True
+        self.is_killed = True
         if (process := self._process) is not None:
             process.kill()
 
@@ -199,6 +213,7 @@ class ProcessPool:
                 if process.is_ready:
                     self._busy.add(process)
                     return process
+                process.kill()
                 process.join()
         process = HandlerProcess()
         with self._lock:
