@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -49,14 +50,15 @@ if __name__ == "__main__":
 class WorkerProgram:
     """A process that works, and the queue it works on."""
 
-    def __init__(self, url: str, folder: Path, concurrency: int, grace: float) -> None:
+    def __init__(self, url: str, folder: Path, concurrency: int, grace: float, **options: Any) -> None:
         (folder / "program.py").write_text(PROGRAM)
         self._go = folder / "go"
         self._log = folder / "log"
         words = [sys.executable, "program.py", str(self._go), str(concurrency), str(grace)]
         with self._log.open("wb") as log:
+            options = {"stdout": log, "stderr": subprocess.STDOUT, **options}
             self.process = subprocess.Popen(
-                words, cwd=folder, env={**os.environ, "REDIS_URL": url}, stdout=log, stderr=subprocess.STDOUT
+                words, cwd=folder, env={**os.environ, "REDIS_URL": url}, **options
             )
 
     def log(self) -> str:
@@ -78,8 +80,10 @@ class WorkerProgram:
 def start_program(url: str, tmp_path: Path) -> Iterator[Callable[..., WorkerProgram]]:
     opened: list[WorkerProgram] = []
 
-    def start_program(concurrency: int = 1, grace: float = 30.0, address: str = url) -> WorkerProgram:
-        opened.append(WorkerProgram(address, tmp_path, concurrency, grace))
+    def start_program(
+        concurrency: int = 1, grace: float = 30.0, address: str = url, **options: Any
+    ) -> WorkerProgram:
+        opened.append(WorkerProgram(address, tmp_path, concurrency, grace, **options))
         return opened[-1]
 
     yield start_program
@@ -117,6 +121,21 @@ def test_the_first_signal_stops_claiming_and_lets_running_jobs_end(
     assert worker.exit_code() == 0
     assert state(app, first) is JobState.COMPLETED
     assert state(app, second) is JobState.WAITING, "no job was claimed after the signal"
+    assert worker.log().rstrip().endswith("left")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_whose_log_nobody_reads_ends_as_ever(
+    app: Corral, start_program: Callable[..., WorkerProgram], number: signal.Signals
+) -> None:
+    job = app.sync(app.queue("mail").add("wait"))
+    worker = start_program(grace=0.2, stderr=subprocess.PIPE)
+    assert eventually(lambda: state(app, job.id) is JobState.ACTIVE)
+    assert worker.process.stderr is not None
+    worker.process.stderr.close()
+    worker.send(number)
+    assert worker.exit_code() == 0
+    assert state(app, job.id) is JobState.WAITING
     assert worker.log().rstrip().endswith("left")
 
 

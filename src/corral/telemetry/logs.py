@@ -2,12 +2,30 @@
 
 import logging
 import sys
-from typing import Any, TextIO
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import structlog
 from structlog.typing import FilteringBoundLogger, Processor
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+
+
+class LogStream:
+    """A stream for log lines that drops those it cannot write: a closed pipe must not stop a worker."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except (OSError, ValueError):
+            return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def configure(
@@ -31,7 +49,7 @@ def _configure_own(level: int, json: bool | None, stream: TextIO, cache: bool) -
     structlog.configure(
         processors=_processors(not stream.isatty() if json is None else json, stream),
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LogStream(stream))),
         cache_logger_on_first_use=cache,
     )
 

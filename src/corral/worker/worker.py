@@ -126,8 +126,8 @@ class Worker:
             self._crash = self._crash or error
             raise
         finally:
+            self._stopped.set()  # before the line: a log that fails must not keep `run` waiting
             self._log.info("stopped")
-            self._stopped.set()
 
     async def _wind_down(self, turning: "asyncio.Task[None]", grace: float) -> None:
         killed = asyncio.create_task(self._killed.wait())
