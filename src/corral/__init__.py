@@ -5,6 +5,7 @@ from corral.core.event import EventKind, JobEvent
 from corral.core.filter import JobFilter
 from corral.core.job import Backoff, Job, JobOptions, JobState, Keep
 from corral.core.options import Capability
+from corral.core.ports import Added
 from corral.core.schedule import ScheduleRule
 from corral.errors import (
     AddInterrupted,
@@ -31,12 +32,13 @@ from corral.handle import JobHandle
 from corral.job_type import JobCall, JobType
 from corral.queue import Queue
 from corral.schedules import ScheduledJob
-from corral.worker import JobContext, SyncJobContext, Worker
+from corral.worker import JobContext, SyncJobContext, Worker, WorkerEvent, WorkerEventKind
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AddInterrupted",
+    "Added",
     "Backoff",
     "Capability",
     "Corral",
@@ -74,4 +76,6 @@ __all__ = [
     "Unrecoverable",
     "Unsupported",
     "Worker",
+    "WorkerEvent",
+    "WorkerEventKind",
 ]

@@ -4,9 +4,14 @@ import asyncio
 import multiprocessing
 import os
 import random
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,19 +21,28 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from corral.core.job import JobState
-from corral.core.options import Capability, OptionValues
+from corral.core.job import Backoff, JobState, Keep
+from corral.core.known_errors import FailureKind
+from corral.core.options import (
+    Capability,
+    OptionValues,
+    checked_attempts,
+    checked_backoff,
+    checked_keep,
+    seconds,
+)
 from corral.core.outcome import RetryPolicy
 from corral.core.ports import Gauge, Profile
-from corral.core.retry import BackoffRule, classifier
+from corral.core.retry import BackoffRule, Errors, classifier
 from corral.errors import InvalidName, InvalidOptions
+from corral.hooks import Hooks
 from corral.job_type import JobCall, JobDecorator, JobType, JobTypes, job_type_of
 from corral.protocols import DEFAULT_PROTOCOL, in_one_slot, names_with, protocol_named
 from corral.protocols.base import Binding, Ports, Protocol
 from corral.protocols.records import QueueRecords
 from corral.queue import Queue
 from corral.results import ResultListener
-from corral.running import Signals, run_until_idle, stop_when_idle, together
+from corral.running import SharedLifespan, Signals, run_until_idle, stop_when_idle, to_each, together
 from corral.schedules import ScheduledJob, declare, rule_of
 from corral.store.address import is_cluster
 from corral.store.client import PerLoopStore, Reconnect, Store
@@ -44,15 +58,19 @@ from corral.worker import (
     Listener,
     Worker,
     WorkerConfig,
-    default_name,
     wall_clock,
+)
+from corral.worker_options import (
+    IDENTITY,
+    ProfileOptions,
+    WorkerOptions,
+    check_names,
+    heartbeat_of,
+    profile_of,
 )
 
 GRACE_S = 30.0
 """How long active jobs may go on after the first signal."""
-
-IDENTITY = ("server_id", "stack", "capabilities", "region")
-"""The attributes of a worker where jobs are routed."""
 
 REQUIRE_REDIS = "CORRAL_REQUIRE_REDIS"
 """Set to 1 in production: without an address, no private server is started."""
@@ -61,10 +79,8 @@ MISTAKEN_NAMES = ("REDIS_URI", "REDIS_HOST", "REDIS_ADDRESS", "REDIS_SERVER", "R
                   "CORRAL_REDIS_URL", "BROKER_URL", "CELERY_BROKER_URL")  # fmt: skip
 """Variables that others read for what is REDIS_URL here."""
 
-_WORKER_NAME = re.compile(r"[!-~]{1,255}")
 
-
-class Corral:
+class Corral(Hooks):
     """One server, its queues and their handlers.
 
     With no URL, `REDIS_URL` is used; where that is not set either, a private server is started in `folder`
@@ -84,12 +100,19 @@ class Corral:
         protocol: str = DEFAULT_PROTOCOL,
         namespaces: Mapping[str, str] | None = None,
         folder: Path | str | None = None,
-        transient: Iterable[type[BaseException] | str] = (),
-        permanent: Iterable[type[BaseException] | str] = (),
+        retry_on: Errors = (),
+        give_up_on: Errors = (),
+        retry_unknown: bool = False,
+        default_attempts: int = 1,
+        default_backoff: int | timedelta | str | Backoff | Mapping[str, Any] | None = None,
         backoff: BackoffRule | None = None,
+        keep_completed: int | timedelta | Keep | Mapping[str, Any] | None = None,
+        keep_dead: int | timedelta | Keep | Mapping[str, Any] | None = None,
+        lifespan: Callable[["Corral"], AbstractAsyncContextManager[Any]] | None = None,
         clock: Callable[[], int] = wall_clock,
         metrics: Metrics | None = None,
     ) -> None:
+        super().__init__(nullcontext if lifespan is None else lambda: lifespan(self))
         self._url = url or os.environ.get("REDIS_URL") or None
         self._folder = folder
         self._embedded: EmbeddedServer | None = None
@@ -105,11 +128,19 @@ class Corral:
         self.job = JobDecorator(self)
         self._schedules: dict[tuple[str, str], ScheduledJob] = {}
         self._running: list[Worker] = []
-        self._policy = RetryPolicy(
-            classify=classifier(transient=tuple(transient), permanent=tuple(permanent)),
+        unknown = FailureKind.TRANSIENT if retry_unknown else FailureKind.PERMANENT
+        self.policy = RetryPolicy(
+            classify=classifier(retry_on, give_up_on, unknown),
             backoff_rule=backoff,
+            default_attempts=checked_attempts("default_attempts", default_attempts),
+            default_backoff=None
+            if default_backoff is None
+            else checked_backoff("default_backoff", default_backoff),
             random=random.random,
         )
+        self._keep = {"keep_completed": keep_completed, "keep_dead": keep_dead}
+        for name, value in self._keep.items():
+            checked_keep(name, value)
         self._clock = clock
         self.metrics = metrics or Metrics()
         self.sync = SyncRunner()
@@ -218,12 +249,13 @@ class Corral:
         protocol: str | None = None,
         listener: Listener | None = None,
         reconnect: Reconnect | None = None,
-        **profile: Any,
+        **options: Unpack[ProfileOptions],
     ) -> list[Worker]:
         """Return a worker for each queue that has a handler; `queues` and `protocol` select queues.
 
         `queues` may also be a mapping of queues to their own concurrency: `{"orders": 50, "mail": 5}`.
         """
+        check_names(options, ("concurrency",))
         served = None if protocol is None else protocol_named(protocol).spec.name
         known = sorted({queue for where, queue in self._registries if served in (None, where)})
         slots = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues or (), concurrency)
@@ -241,16 +273,16 @@ class Corral:
             if served in (None, where) and (not slots or queue in slots)
         }
         reconnect = reconnect or Reconnect()
-        if identity := {part: profile.pop(part) for part in IDENTITY if part in profile}:
-            profile["extra"] = {**profile.get("extra", {}), **identity}
-            able = names_with(Capability.ROUTING)
-            if not any(where in able for where, _ in selected):
-                raise InvalidOptions(
-                    f"{next(iter(identity))} is for protocols that route jobs, and no handler is in one; "
-                    f"leave it out, or give a handler such a protocol: "
-                    f"@app.job(…, protocol={able[0]!r})"
-                )
-        who = Profile(name=default_name() if name is None else _check_worker_name(name), **profile)
+        identity = [part for part in IDENTITY if part in options]
+        able = names_with(Capability.ROUTING)
+        if identity and not any(where in able for where, _ in selected):
+            raise InvalidOptions(
+                f"{identity[0]} is for protocols that route jobs, and no handler is in one; "
+                f"leave it out, or give a handler such a protocol: @app.job(…, protocol={able[0]!r})"
+            )
+        open_resources = SharedLifespan(self.lifespan)
+        listeners = [*self.listeners, *([] if listener is None else [listener])]
+        who = profile_of(name, options, self._keep)
         return [
             self._worker(
                 protocol_named(where),
@@ -259,7 +291,9 @@ class Corral:
                 who,
                 reconnect,
                 concurrency=slots.get(queue, concurrency),
-                listener=listener,
+                listener=to_each(listeners),
+                open_resources=open_resources,
+                heartbeat_s=heartbeat_of(options, who.lock_ms),
             )
             for (where, queue), registry in selected.items()
         ]
@@ -268,9 +302,9 @@ class Corral:
         self,
         *,
         concurrency: int = DEFAULT_CONCURRENCY,
-        grace: float = GRACE_S,
+        grace: float | timedelta = GRACE_S,
         burst: bool = False,
-        **options: Any,
+        **options: Unpack[WorkerOptions],
     ) -> None:
         """Work until a signal comes (or this is cancelled): `concurrency` jobs at a time in each queue.
 
@@ -279,9 +313,10 @@ class Corral:
         running; delayed jobs, retries among them, stay.
         """
         _check_not_imported()
+        check_names(options, ("concurrency", "grace", "burst"))
         self._running = workers = self.workers(concurrency=concurrency, **options)
         idle_check: asyncio.Task[None] | None = None
-        with Signals(grace) as signals:
+        with Signals(seconds(grace)) as signals:
             await self.start_schedules()
             if burst:
                 counts = {worker: self._waiting_count(worker) for worker in workers}
@@ -318,11 +353,13 @@ class Corral:
         """Use another server, and another clock, for a while: for tests."""
         before = self._url, self._clock
         self._store.reset()
+        self._results.clear()
         self._url, self._clock = url, clock or self._clock
         try:
             yield
         finally:
             self._store.reset()
+            self._results.clear()
             self._url, self._clock = before
 
     @property
@@ -358,17 +395,24 @@ class Corral:
         config = WorkerConfig(
             protocol=protocol.spec.name,
             queue=queue,
-            handlers=registry,
+            handlers=self._with_middleware(protocol, queue, registry),
             open_connections=self._connections(protocol, queue, who),
             profile=who,
             delays=reconnect.delay,
             max_tries=reconnect.max_tries,
-            policy=self._policy,
+            policy=self.policy,
             clock=self.clock,
             metrics=self.metrics.queue(protocol.spec.name, queue, protocol.spec.metric_names),
             **options,
         )
         return Worker(config)
+
+    def _with_middleware(self, protocol: Protocol, queue: str, registry: HandlerRegistry) -> HandlerRegistry:
+        """Return the handlers with the middleware around them; without any, the handlers themselves."""
+        if not self.middlewares:
+            return registry
+        types, where = self.job_types, (protocol.spec.name, queue)
+        return registry.replaced(lambda handler: types[*where, handler.name].handler_with(self.middlewares))
 
     def _connections(self, protocol: Protocol, queue: str, who: Profile) -> Any:
         @asynccontextmanager
@@ -378,6 +422,8 @@ class Corral:
             ports = protocol.bind(binding)
             try:
                 await store.check_connection()
+                if (count := who.extra.get("max_events")) is not None:
+                    await ports.operator.keep_events(count)
                 yield Connections(
                     ports.broker,
                     ports.reporter,
@@ -470,12 +516,3 @@ def _check_not_imported() -> None:
             "this program is being imported by a process that should run one handler of it; "
             "put app.run(…) under `if __name__ == '__main__':`"
         )
-
-
-def _check_worker_name(name: str) -> str:
-    """Return the name, if a connection may have it."""
-    if not isinstance(name, str) or not _WORKER_NAME.fullmatch(name):
-        raise InvalidName(
-            f"worker name {name!a} does not fit; use 1 to 255 visible ASCII characters without spaces"
-        )
-    return name

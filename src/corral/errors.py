@@ -33,6 +33,7 @@ CorralWarning (a UserWarning)
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from reprlib import Repr
 from typing import Any, Self
 
@@ -253,11 +254,11 @@ class Transient(HandlerError):
 
 
 class Postpone(HandlerError):
-    """Run again after `delay` milliseconds; no attempt spent."""
+    """Run again after `delay` milliseconds (or a timedelta); no attempt spent."""
 
-    def __init__(self, delay: int) -> None:
-        self.delay = delay
-        super().__init__(f"postponed by {delay} ms")
+    def __init__(self, delay: int | timedelta) -> None:
+        self.delay = delay // timedelta(milliseconds=1) if isinstance(delay, timedelta) else delay
+        super().__init__(f"postponed by {self.delay} ms")
 
 
 class Release(HandlerError):

@@ -1,8 +1,9 @@
 """JobType: a typed handler and the options of its jobs; and the decorator that makes it."""
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sized
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Sized
+from contextlib import AbstractAsyncContextManager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import update_wrapper
 from typing import (
@@ -19,6 +20,7 @@ from typing import (
 )
 
 from corral.core.options import AddOptions, OptionValues, seconds
+from corral.core.retry import Errors
 from corral.core.signature import AnySignature, DataStyle, RawSignature
 from corral.errors import InvalidOptions
 from corral.handle import JobHandle
@@ -26,6 +28,7 @@ from corral.queue import NewJob, Queue
 from corral.worker import ANY_NAME, Handler, HandlerFunction, JobContext, SyncJobContext
 from corral.worker.context import T
 from corral.worker.handlers import signature_of, with_arguments
+from corral.worker.middleware import Middleware
 
 if TYPE_CHECKING:
     from corral.app import Corral
@@ -78,6 +81,26 @@ class JobType(HandlerFunction, Generic[P, R]):
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self._fn(*arguments, **named)
+
+    @property
+    def app(self) -> "Corral":
+        """The app that has its handler."""
+        return self.queue.app
+
+    def handler_with(self, middleware: Sequence[Middleware]) -> Handler:
+        """Return the handler with middleware around each attempt."""
+        run = with_arguments(self._fn, self.signature, middleware)
+        return replace(self.handler, fn=run)
+
+    def in_process(self) -> tuple[Callable[[Any], Any], bool]:
+        """Return what a spawned process calls with the context, and whether that is awaited."""
+        middleware = self.app.middlewares
+        run = with_arguments(self._fn, self.signature, middleware, in_process=True)
+        return run, self.handler.is_async or bool(middleware)
+
+    def open_resources(self) -> AbstractAsyncContextManager[Any]:
+        """Return what opens the resources of the app."""
+        return self.app.lifespan()
 
     def __repr__(self) -> str:
         return (
@@ -157,6 +180,8 @@ class HandlerOptions:
     timeout: float | None = None
     process: bool = False
     data: DataStyle = "fields"
+    retry_on: Errors = ()
+    give_up_on: Errors = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -165,7 +190,8 @@ class JobDecorator:
 
     `async def` runs on the event loop, `def` in a thread, and with `process=True` in a spawned process. The
     parameters are fields of the job's data, by name; with `data="whole"` the one parameter is all of it. The
-    first may be the context; a handler that takes nothing else reads `job.data` itself.
+    first may be the context; a handler that takes nothing else reads `job.data` itself. Errors in `retry_on`
+    are retried and those in `give_up_on` are not, whatever the app's rules say.
     """
 
     def __init__(self, app: "Corral", options: HandlerOptions | None = None) -> None:
@@ -197,6 +223,8 @@ class JobDecorator:
         timeout: float | timedelta | None = None,
         process: bool = False,
         data: DataStyle = "fields",
+        retry_on: Errors = (),
+        give_up_on: Errors = (),
         **options: Unpack[OptionValues],
     ) -> "JobDecorator": ...
     def __call__(
@@ -209,6 +237,8 @@ class JobDecorator:
         timeout: float | timedelta | None = None,
         process: bool = False,
         data: DataStyle = "fields",
+        retry_on: Errors = (),
+        give_up_on: Errors = (),
         **options: Unpack[OptionValues],
     ) -> Any:
         if callable(subject):
@@ -218,7 +248,10 @@ class JobDecorator:
         target = self._app.queue(queue, protocol)
         # refused here, where the option is written
         target.protocol.check(target.options(options), self._app.clock())
-        chosen = HandlerOptions(subject, queue, protocol, seconds(timeout), process, data, options)
+        self._app.policy.before(retry_on, give_up_on)
+        chosen = HandlerOptions(
+            subject, queue, protocol, seconds(timeout), process, data, retry_on, give_up_on, options
+        )
         return JobDecorator(self._app, chosen)
 
     def _register(self, fn: Callable[..., Any]) -> JobType[..., Any]:
@@ -232,6 +265,7 @@ class JobDecorator:
             name,
             fn,
             run=with_arguments(fn, signature),
+            policy=self._app.policy.before(chosen.retry_on, chosen.give_up_on),
             timeout=chosen.timeout,
             process=chosen.process,
             schema=signature.schema(),

@@ -58,7 +58,7 @@ class Queue:
     """
 
     def __init__(self, app: "Corral", protocol: Protocol, name: str, *, is_read: bool = False) -> None:
-        self._app = app
+        self.app = app
         self.protocol = protocol
         # a name read from the wire is used as it is; a user's must keep to the grammar
         self.name = app.queue_name(protocol, name if is_read else naming.check_queue(name))
@@ -71,6 +71,10 @@ class Queue:
 
         >>> job = await app.queue("mail").add("send-email", {"to": "…"}, delay=1000)   # doctest: +SKIP
         """
+        return await self.add_by_name(name, data, values)
+
+    async def add_by_name(self, name: str, data: Any, values: Mapping[str, Any]) -> JobHandle[Any]:
+        """Add a job as `add` does, with options that come from elsewhere."""
         own, check = self._kind(name, values, True)
         if check is not None:
             check({} if data is None else data)
@@ -94,7 +98,7 @@ class Queue:
         options = dict(values)
         job_id = options.pop("id", None)
         job = self._job(name, data, self.options(options), job_id)
-        [added] = await self._submit([job])
+        [job], [added] = await self._submit([job])
         handle = JobHandle[Any](self, job, added.id, added.existed, result)
         return (await with_stored([handle]))[0]
 
@@ -123,7 +127,7 @@ class Queue:
         for batch in _batches(iter(jobs), together):
             try:
                 new = encode_all(batch, self._maker(values, is_by_name))
-                all_added = await self._submit(new)
+                submitted, all_added = await self._submit(new)
             except Refused as error:
                 if error.position is None:
                     raise
@@ -136,11 +140,20 @@ class Queue:
                     raise
                 raise AddInterrupted(error, {}, [0], []).after(ids) from error
             ids += [added.id for added in all_added]
-            yield new, all_added
+            yield submitted, all_added
 
-    async def _submit(self, jobs: Sequence[Job]) -> list[Added]:
-        # submitted together, so a refusal is raised and every answer is a job
-        return [added for added in await self.ports.broker.submit(jobs) if isinstance(added, Added)]
+    async def _submit(self, jobs: Sequence[Job]) -> tuple[Sequence[Job], Sequence[Added]]:
+        """Submit jobs; return them as they were submitted, and what was added."""
+        submitted = jobs
+
+        async def submit(jobs: Sequence[Job]) -> Sequence[Added]:
+            nonlocal submitted
+            submitted = jobs
+            # submitted together, so a refusal is raised and every answer is a job
+            return [added for added in await self.ports.broker.submit(jobs) if isinstance(added, Added)]
+
+        added = await (self.app.around_add(submit) if self.app.has_on_add else submit)(jobs)
+        return submitted, added
 
     def options(self, values: Mapping[str, Any]) -> JobOptions:
         """Return checked options; refused where they break a rule of this protocol."""
@@ -152,7 +165,7 @@ class Queue:
 
         `is_by_name`: where the app has a handler of a name, its options hold and the data must fit it.
         """
-        queue, created_at = self.name, self._app.clock()
+        queue, created_at = self.name, self.app.clock()
         known: str | None = None
         shared = JobOptions()
         check: Check | None = None
@@ -189,7 +202,7 @@ class Queue:
         self, name: str, values: Mapping[str, Any], is_by_name: bool
     ) -> tuple[Mapping[str, Any], Check | None]:
         """Return the options of jobs of that name, and the check of their data; None: all is allowed."""
-        job_type = self._app.job_type(self, naming.check_job_name(name)) if is_by_name else None
+        job_type = self.app.job_type(self, naming.check_job_name(name)) if is_by_name else None
         if job_type is None:
             return values, None
         return {**job_type.defaults, **values}, job_type.signature.check
@@ -201,7 +214,7 @@ class Queue:
             queue=self.name,
             id="" if job_id is None else naming.check_id(job_id),
             options=checked,
-            created_at=self._app.clock(),
+            created_at=self.app.clock(),
         )
 
     # -- the protocol's ports ---------------------------------------------------------------------------
@@ -209,7 +222,7 @@ class Queue:
     @cached_property
     def ports(self) -> Ports:
         """The ports of this queue, for whichever event loop calls them."""
-        return self.protocol.bind(self._app.binding(self))
+        return self.protocol.bind(self.app.binding(self))
 
     @property
     def events(self) -> EventLog:
@@ -219,7 +232,7 @@ class Queue:
     @property
     def results(self) -> ResultListener:
         """What waits for the ends of jobs, in the running event loop."""
-        return self._app.results(self)
+        return self.app.results(self)
 
     @property
     def schedules(self) -> Schedules:
@@ -268,7 +281,7 @@ class Queue:
 
     @cached_property
     def _records(self) -> QueueRecords:
-        return QueueRecords(self._app.binding(self), self.protocol.spec.name, self.ports.inspector)
+        return QueueRecords(self.app.binding(self), self.protocol.spec.name, self.ports.inspector)
 
     async def workers(self) -> list[WorkerInfo]:
         """Return the workers that are alive now; those of Corral with what they run."""

@@ -2,15 +2,16 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from corral.core.ports import RestReason
 from corral.errors import InvalidOptions, RedisError
 from corral.queue import Queue
-from corral.worker import Worker, WorkerEvent, WorkerEventKind
+from corral.telemetry.logs import logger
+from corral.worker import Listener, Worker, WorkerEvent, WorkerEventKind
 
 if TYPE_CHECKING:
     from corral.app import Corral
@@ -95,6 +96,66 @@ async def together(runs: Mapping[Worker, asyncio.Task[None]]) -> None:
     for result in results:
         if isinstance(result, Exception):
             raise result
+
+
+class SharedLifespan:
+    """An app's lifespan for several workers: entered for the first, left after the last.
+
+    It is entered and left by one task of its own, as cancel scopes and task groups in it require.
+    """
+
+    def __init__(self, open_resources: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+        self._open = open_resources
+        self._lock = asyncio.Lock()
+        self._users = 0
+        self._leaving = asyncio.Event()
+        self._task: asyncio.Task[None]
+        self._resources: Any = None
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[Any]:
+        """Yield the resources."""
+        async with self._lock:
+            if self._users == 0:
+                await self._enter()
+            self._users += 1
+        try:
+            yield self._resources
+        finally:
+            async with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    self._leaving.set()
+                    await self._task
+
+    async def _enter(self) -> None:
+        self._leaving.clear()
+        entered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._hold(entered))
+        await asyncio.wait((self._task, entered), return_when=asyncio.FIRST_COMPLETED)
+        if not entered.done():
+            await self._task  # raises what the lifespan raised
+        self._resources = entered.result()
+
+    async def _hold(self, entered: "asyncio.Future[Any]") -> None:
+        async with self._open() as resources:
+            entered.set_result(resources)
+            await self._leaving.wait()
+
+
+def to_each(listeners: Sequence[Listener]) -> Listener | None:
+    """Return a listener that calls each of these, whatever the others raise; None for none."""
+    if len(listeners) < 2:
+        return listeners[0] if listeners else None
+
+    def listen(event: WorkerEvent) -> None:
+        for listener in listeners:
+            try:
+                listener(event)
+            except Exception:
+                logger("worker").exception("a listener failed", about=event.kind.value)
+
+    return listen
 
 
 async def stop_when_idle(

@@ -3,9 +3,11 @@
 import asyncio
 import os
 from collections.abc import Coroutine
+from datetime import timedelta
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
+from corral.core.options import seconds
 from corral.errors import InvalidOptions
 
 T = TypeVar("T")
@@ -23,8 +25,11 @@ class SyncRunner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = 0
 
-    def __call__(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Return the coroutine's result or raise its error; after `timeout` seconds, cancel it and raise."""
+    def __call__(self, coroutine: Coroutine[Any, Any, T], timeout: float | timedelta | None = None) -> T:
+        """Return the coroutine's result or raise its error.
+
+        After `timeout` seconds (or a timedelta), cancel it and raise `TimeoutError`.
+        """
         loop = self.loop
         if loop is _running_loop():
             coroutine.close()
@@ -33,7 +38,7 @@ class SyncRunner:
             )
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
-            return future.result(timeout)
+            return future.result(seconds(timeout))
         finally:
             future.cancel()  # no effect on a coroutine that has ended
 

@@ -312,7 +312,7 @@ async def test_transient_is_tried_again_and_unrecoverable_is_not(app: Corral) ->
 
 
 async def test_what_the_table_calls_permanent_is_not_tried_again_unless_the_app_says_so(url: str) -> None:
-    async with Corral(url, transient=[KeyError], permanent=["builtins.ConnectionError"]) as app:
+    async with Corral(url, retry_on=[KeyError], give_up_on=["builtins.ConnectionError"]) as app:
 
         @app.job("flaky", attempts=2, backoff=10)
         async def flaky(job: Any) -> None:

@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,24 @@ def test_every_option_of_add_reaches_the_job(shell: Shell) -> None:
     assert (job["data"], job["state"], job["log"]) == ([1], "delayed", [])
     assert job["options"]["backoff"] == {"kind": "fixed", "delay": 9, "jitter": 0.0}
     assert (job["options"]["delay"], job["options"]["lifo"]) == (60_000, True)
+
+
+def test_a_job_has_the_options_of_its_handler_where_the_app_is_named(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "typed_shop.py").write_text(
+        "from corral import Corral\n"
+        "app = Corral()\n"
+        "@app.job(queue='mail', attempts=7)\n"
+        "async def send(to: str) -> None: ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    add = ("queue", "add", "mail", "send")
+    assert shell(*add, '{"to": "ada"}', "--app", "typed_shop:app").out == "1\n"
+    assert shell("job", "show", "mail", "1", "--json").documents[0]["options"]["attempts"] == 7
+    refused = shell(*add, '{"to": 5}', "--app", "typed_shop:app")
+    assert refused.code != 0
+    assert "the data of 'send' does not fit: to: Expected `str`, got `int`" in refused.err
 
 
 @pytest.mark.parametrize(("backoff", "kind", "delay"), [("250", "fixed", 250), ("fixed", "fixed", 1000)])

@@ -55,3 +55,11 @@ class Description:
 
 def describe_order(order: ProcessOrder, times: int = 1) -> Description:
     return Description(", ".join([f"order {order.id}"] * times))
+
+
+class Unknown(Exception):
+    """An error that no table knows."""
+
+
+def raise_unknown(job: Any) -> None:
+    raise Unknown("in a process")

@@ -47,6 +47,7 @@ class Bench:
             config,
             None,
             is_held=lambda attempt: attempt not in [ended.attempt for ended in self.ended],
+            late=lambda attempts: None,
             ended=self.ended.append,
             freed=self._free,
             crashed=self.crashes.append,

@@ -83,7 +83,7 @@ def test_several_errors_in_a_group_are_judged_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "classify", [None, lambda _: FailureKind.TRANSIENT, classifier(transient=[Exception])]
+    "classify", [None, lambda _: FailureKind.TRANSIENT, classifier(retry_on=[Exception])]
 )
 def test_unrecoverable_ends_the_job_under_every_policy(classify: Any) -> None:
     policy = RetryPolicy(classify=classify)
@@ -102,7 +102,7 @@ def test_without_a_table_everything_else_is_tried_again() -> None:
 
 
 def test_own_rules_decide_for_the_worker() -> None:
-    policy = RetryPolicy(classify=classifier(transient=[KeyError], permanent=["builtins.ConnectionError"]))
+    policy = RetryPolicy(classify=classifier(retry_on=[KeyError], give_up_on=["builtins.ConnectionError"]))
     assert isinstance(outcome(KeyError("x"), policy), Retry)
     assert isinstance(outcome(ConnectionResetError(), policy), Dead)
 

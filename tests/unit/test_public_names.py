@@ -3,10 +3,11 @@
 import corral
 
 NAMES = """
-AddInterrupted Backoff Capability Corral CorralError EventKind InvalidArguments InvalidName InvalidOptions
-InvalidPayload Job JobCall JobCancelled JobContext JobEvent JobFailed JobFilter JobHandle JobOptions
-JobState JobTimeout JobType Keep Postpone Queue RedisConnectionError RedisError Refused Release ResultGone
-ScheduleRule ScheduledJob SettleError SyncJobContext Transient Unrecoverable Unsupported Worker
+AddInterrupted Added Backoff Capability Corral CorralError EventKind InvalidArguments InvalidName
+InvalidOptions InvalidPayload Job JobCall JobCancelled JobContext JobEvent JobFailed JobFilter JobHandle
+JobOptions JobState JobTimeout JobType Keep Postpone Queue RedisConnectionError RedisError Refused Release
+ResultGone ScheduleRule ScheduledJob SettleError SyncJobContext Transient Unrecoverable Unsupported Worker
+WorkerEvent WorkerEventKind
 """
 
 

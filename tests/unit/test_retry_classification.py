@@ -376,31 +376,31 @@ class InsufficientFunds(Declined):
 
 
 def test_own_rules_are_asked_before_the_table() -> None:
-    rules = classifier(transient=[ValueError], permanent=[ConnectionError])
+    rules = classifier(retry_on=[ValueError], give_up_on=[ConnectionError])
     assert (rules(ValueError()), rules(ConnectionError())) == (TRANSIENT, PERMANENT)
     assert (rules(TimeoutError()), rules(TypeError())) == (TRANSIENT, PERMANENT)
 
 
 def test_own_rules_hold_for_subclasses_and_the_most_specific_wins() -> None:
-    rules = classifier(transient=[Declined], permanent=[InsufficientFunds])
+    rules = classifier(retry_on=[Declined], give_up_on=[InsufficientFunds])
     assert (rules(Declined()), rules(InsufficientFunds())) == (TRANSIENT, PERMANENT)
 
 
 def test_own_rules_may_name_a_class_that_is_not_imported_and_hide_its_private_module() -> None:
-    rules = classifier(transient="stripe.RateLimitError", permanent=["httpx.ReadTimeout"])
+    rules = classifier(retry_on="stripe.RateLimitError", give_up_on=["httpx.ReadTimeout"])
     assert rules(stand_in("stripe._error.RateLimitError")) is TRANSIENT
     assert rules(stand_in("other.RateLimitError")) is PERMANENT
     assert rules(httpx.ReadTimeout("slow")) is PERMANENT
 
 
 def test_own_rules_reach_causes_and_groups() -> None:
-    rules = classifier(transient=[Declined])
+    rules = classifier(retry_on=[Declined])
     assert rules(chained(RuntimeError(), Declined())) is TRANSIENT
     assert rules(ExceptionGroup("g", [Declined(), ConnectionError()])) is TRANSIENT
 
 
 def test_own_rules_do_not_outweigh_what_a_handler_says() -> None:
-    rules = classifier(transient=[Exception], permanent=["builtins.OSError"])
+    rules = classifier(retry_on=[Exception], give_up_on=["builtins.OSError"])
     assert rules(errors.Unrecoverable()) is PERMANENT
     assert rules(errors.Transient()) is TRANSIENT
 
@@ -408,16 +408,16 @@ def test_own_rules_do_not_outweigh_what_a_handler_says() -> None:
 @pytest.mark.parametrize("bad", [int, 5, "TimeoutError", "", "...", None])
 def test_a_rule_that_is_no_exception_is_refused_with_the_way_out(bad: Any) -> None:
     with pytest.raises(InvalidOptions, match="use a class, or its full name"):
-        classifier(transient=[bad])
+        classifier(retry_on=[bad])
 
 
 def test_a_rule_on_both_sides_is_refused() -> None:
-    with pytest.raises(InvalidOptions, match="both transient and permanent"):
-        classifier(transient=[Declined], permanent=[Declined])
+    with pytest.raises(InvalidOptions, match="both retry_on and give_up_on"):
+        classifier(retry_on=[Declined], give_up_on=[Declined])
 
 
 def test_rules_are_a_value() -> None:
-    assert classifier(transient=[Declined]) == classifier(transient=Declined)
+    assert classifier(retry_on=[Declined]) == classifier(retry_on=Declined)
     assert isinstance(classifier(), ErrorRules)
 
 

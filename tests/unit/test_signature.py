@@ -254,7 +254,9 @@ def test_an_instance_of_the_right_type_with_a_wrong_field_is_refused_at_add() ->
     wrong: Any = "17"
     with pytest.raises(InvalidArguments, match=r"the data of 'it' does not fit: order\.id: Expected `int`"):
         signature_of(handler, "it").data((Order(wrong),), {})
-    with pytest.raises(InvalidArguments, match="the data of 'it' cannot be written as JSON: Opaque is none"):
+    with pytest.raises(
+        InvalidArguments, match="the data of 'it' cannot be written as JSON: Encoding objects of type"
+    ):
         signature_of(handler, "it").data((Opaque(),), {})
 
 

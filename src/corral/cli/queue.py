@@ -16,6 +16,7 @@ from corral.cli.options import CountOption, JobSelection, LimitOption, QueueArgu
 from corral.cli.output import Output, json_text, time_text, truncated
 from corral.cli.session import Session, at_server
 from corral.cli.status import QueueStatus, full_name, identity, in_use, status_of
+from corral.cli.worker import load_app
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.errors import InvalidOptions, InvalidPayload
@@ -134,6 +135,10 @@ async def add(
         list[str] | None,
         Option("--option", metavar="NAME=JSON", help="Any other option of the protocol; repeatable."),
     ] = None,
+    app: Annotated[
+        str | None,
+        Option(metavar="MODULE:APP", help="The app whose handler gives its options and checks the data."),
+    ] = None,
 ) -> None:
     """Add a job, and print its id."""
     named = {
@@ -147,8 +152,10 @@ async def add(
     }
     options = {option: value for option, value in named.items() if value is not None}
     options.update(map(_option, more or ()))
+    if app is not None:
+        session.app.job_types.update(load_app(app).job_types)
     queue = session.app.queue(queue_name)
-    job = await queue.add_one(name, _read_json(data), {"id": job_id, **options})
+    job = await queue.add_by_name(name, _read_json(data), {"id": job_id, **options})
     session.output.document({"protocol": queue.protocol.spec.name, "queue": queue_name, "id": job.id})
     session.output.line(job.id)
 

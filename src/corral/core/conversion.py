@@ -50,18 +50,22 @@ class Conversion:
                 )
         self.is_plain = all(isinstance(part, _PLAIN) or _is_plain_container(part) for part in parts)
         """Whether its values can be written without being encoded first."""
-        self.decode = self._decoder(bool(models))
+        # the usual types need neither of these options, each of which costs as much as a small conversion
+        has_odd_keys = any(isinstance(part, types.DictType) and not _has_text_keys(part) for part in parts)
+        self._options: dict[str, Any] = {"str_keys": True} if has_odd_keys or models else {}
+        self._decode_options = {**self._options, "dec_hook": _decode_model} if models else self._options
+        self._encode_options = {**self._options, "enc_hook": _encode_model} if models else self._options
+        self.decode = self._decoder()
 
-    def _decoder(self, has_models: bool) -> Callable[[Any], Any]:
+    def _decoder(self) -> Callable[[Any], Any]:
         """Return a function that converts data to the type, or raises `InvalidArguments`."""
-        convert, type_, what = msgspec.convert, self._type, self.what
-        hook = _decode_model if has_models else None
+        convert, type_, options = msgspec.convert, self._type, self._decode_options
 
         def decode(data: Any) -> Any:
             try:
-                return convert(data, type_, str_keys=True, dec_hook=hook)
+                return convert(data, type_, **options) if options else convert(data, type_)
             except msgspec.ValidationError as error:
-                raise InvalidArguments(f"{what} does not fit: {_located(str(error))}") from None
+                raise InvalidArguments(f"{self.what} does not fit: {_located(str(error))}") from None
 
         return decode
 
@@ -75,7 +79,7 @@ class Conversion:
     def encode(self, value: Any) -> Any:
         """Return the value as what JSON can represent: dicts, lists, text, numbers."""
         try:
-            return msgspec.to_builtins(value, str_keys=True, enc_hook=_encode_model)
+            return msgspec.to_builtins(value, **self._encode_options)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArguments(f"{self.what} cannot be written as JSON: {error}") from None
 
@@ -123,10 +127,14 @@ def _inside(part: types.Type) -> Iterator[types.Type]:
                 yield field.type
 
 
+def _has_text_keys(part: types.DictType) -> bool:
+    return isinstance(part.key_type, types.StrType | types.AnyType)
+
+
 def _is_plain_container(part: types.Type) -> bool:
     match part:
-        case types.DictType(key_type=key):
-            return isinstance(key, types.StrType | types.AnyType)
+        case types.DictType():
+            return _has_text_keys(part)
         case types.ListType() | types.VarTupleType() | types.TupleType() | types.TypedDictType():
             return True
         case types.UnionType() | types.Metadata():
@@ -160,6 +168,4 @@ def _model_errors(error: Any) -> str:
 def _encode_model(value: Any) -> Any:
     if _is_model(type(value)):
         return value.model_dump(mode="json")
-    raise TypeError(
-        f"{type(value).__name__} is none of what JSON has, dataclasses, Structs and pydantic models"
-    )
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")

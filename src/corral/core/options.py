@@ -209,7 +209,7 @@ _delay_ms = _whole(
     LONGEST_DELAY_MS,
     f"use 0 (at once) or whole milliseconds up to {LONGEST_DELAY_MS} (five years), or a timedelta",
 )
-_attempts = _whole(1, LARGEST_INTEGER, "use a whole number from 1 (run once, never again)")
+checked_attempts = _whole(1, LARGEST_INTEGER, "use a whole number from 1 (run once, never again)")
 _keep_logs = _whole(1, LARGEST_INTEGER, "use how many lines to keep, from 1")
 _backoff_delay = _whole(
     1,
@@ -231,7 +231,8 @@ def _lifo(name: str, value: Any) -> bool:
     return value
 
 
-def _backoff(name: str, value: Any) -> Backoff:
+def checked_backoff(name: str, value: Any) -> Backoff:
+    """Return a backoff: a kind, milliseconds or a timedelta, or all of it."""
     value = milliseconds(value)
     if isinstance(value, str):
         value = {"type": value}
@@ -290,6 +291,17 @@ def kept(name: str, value: Any) -> Keep:
     return Keep(count=count, age=age)
 
 
+def checked_keep(name: str, value: Any) -> Keep | None:
+    """Return which ended jobs a worker keeps: how many, for how long, or both; None where nothing is said.
+
+    >>> checked_keep("keep_completed", timedelta(hours=1))
+    Keep(count=None, age=3600)
+    """
+    if isinstance(value, bool):
+        raise InvalidOptions(f"{name} is {value}; use how many to keep, a timedelta, or both as a Keep")
+    return None if value is None else kept(name, value)
+
+
 def _check_parts(name: str, value: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for part in value:
         if part not in known:
@@ -302,8 +314,8 @@ _NO_VALUE: Any = object()
 _OPTIONS: dict[str, tuple[str, Capability, _Check, Any]] = {
     "priority": ("priority", Capability.PRIORITY, _priority, 0),
     "delay": ("delay", Capability.DELAY, _delay, 0),
-    "attempts": ("attempts", Capability.RETRY, _attempts, 1),
-    "backoff": ("backoff", Capability.RETRY, _backoff, _NO_VALUE),
+    "attempts": ("attempts", Capability.RETRY, checked_attempts, 1),
+    "backoff": ("backoff", Capability.RETRY, checked_backoff, _NO_VALUE),
     "remove_on_complete": ("keep_completed", Capability.REMOVAL, kept, _NO_VALUE),
     "remove_on_fail": ("keep_dead", Capability.REMOVAL, kept, _NO_VALUE),
     "lifo": ("lifo", Capability.LIFO, _lifo, False),

@@ -4,12 +4,15 @@ from collections.abc import Callable
 from typing import Generic
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from corral.core.job import Claim, Job, R
+from corral.core.job import Backoff, Claim, Job, R
 from corral.core.known_errors import FailureKind
 from corral.core.retry import (
     BACKOFF_CAP_MS,
     BackoffRule,
+    ErrorRules,
+    Errors,
     UnknownBackoff,
     classify,
     delay_before,
@@ -94,7 +97,18 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     classify: Callable[[BaseException], FailureKind] | None = classify
     backoff_rule: BackoffRule | None = None
     cap: int | None = BACKOFF_CAP_MS
+    default_attempts: int = 1
+    """Of jobs that were added without a number of attempts."""
+    default_backoff: Backoff | None = None
+    """Of jobs that were added without one; None: they are retried at once."""
     random: Callable[[], float] = lambda: 1.0
+
+    def before(self, retry_on: Errors, give_up_on: Errors) -> "RetryPolicy | None":
+        """Return this policy with rules that come first; None where there are none."""
+        if not isinstance(self.classify, ErrorRules):
+            return None
+        rules = self.classify.before(retry_on, give_up_on)
+        return None if rules is self.classify else replace(self, classify=rules)
 
 
 def decide(job: Job, error: BaseException, trace: str, policy: RetryPolicy) -> Outcome:
@@ -125,8 +139,13 @@ def _decide(job: Job, error: BaseException, reason: str, trace: str, policy: Ret
         case JobCancelled():
             return Cancelled()
     spent = job.attempts_made + 1
-    if spent >= job.options.attempts or not _may_retry(error, policy):
+    left = (job.options.attempts or policy.default_attempts) - spent
+    if left <= 0:
         return Dead(reason, trace)
+    if not _may_retry(error, policy):
+        return Dead(f"{reason}{_hint(error, left, policy)}", trace)
+    if job.options.backoff is None and policy.default_backoff is not None:
+        job = replace(job, options=replace(job.options, backoff=policy.default_backoff))
     delay = delay_before(job, spent, error, policy.backoff_rule, policy.cap, policy.random)
     return Dead(reason, trace) if delay < 0 else Retry(delay, reason, trace)
 
@@ -145,6 +164,19 @@ def unwrap_group(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def _hint(error: BaseException, left: int, policy: RetryPolicy) -> str:
+    """Return why a job ended although it has attempts left, where no rule says so."""
+    rules = policy.classify
+    if not isinstance(rules, ErrorRules) or rules.known(error) is not None:
+        return ""
+    name = type(error).__name__
+    attempts = "1 attempt" if left == 1 else f"{left} attempts"
+    return (
+        f" [not retried, with {attempts} left: no rule says that {name} may go away; "
+        f"retry_on=[{name}] on the job or the app retries it, give_up_on=[{name}] ends this note]"
+    )
 
 
 def _may_retry(error: BaseException, policy: RetryPolicy) -> bool:

@@ -422,6 +422,9 @@ class Operator(Protocol):
     async def clean(self, jobs: JobFilter) -> list[str]:
         """Delete ended jobs that a filter selects; completed ones where it names no states."""
 
+    async def keep_events(self, count: int) -> None:
+        """Keep about the last `count` events, where the queue itself has such a setting."""
+
     async def set_limits(self, concurrency: int | None = None, rate: Limit | None = None) -> None:
         """Limit the whole queue: jobs active at a time, and claims in a time; None lifts a limit."""
 

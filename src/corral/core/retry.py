@@ -1,6 +1,6 @@
 """Retry: whether a failure is worth another attempt (classification), and when (backoff)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import floor
 from typing import Any
 
@@ -16,6 +16,8 @@ LONGEST_DELAY_MS = 2**53 - 1
 """Without a cap: the longest that every peer reads exactly."""
 
 ErrorName = type[BaseException] | str
+Errors = Iterable[ErrorName] | ErrorName
+"""Exception classes, or their full names."""
 BackoffRule = Callable[[int, str, BaseException, Job], int]
 """(attempts made, backoff kind, error, job) -> ms, or -1 for no more attempts."""
 
@@ -23,13 +25,32 @@ BackoffRule = Callable[[int, str, BaseException, Job], int]
 # -- classification -----------------------------------------------------------------------------------------
 
 
+Rules = Mapping[ErrorName, FailureKind]
+
+
 class ErrorRules(Struct, frozen=True):
     """A classifier with a user's own rules before the table; made by `classifier`, called by a worker."""
 
-    kinds: dict[ErrorName, FailureKind]
+    layers: tuple[Rules, ...]
+    """The first that has a rule for an error decides: those of a job come before those of its app."""
+    unknown: FailureKind = FailureKind.PERMANENT
+    """The kind of errors that no rule and no entry of the table fits."""
 
     def __call__(self, error: BaseException) -> FailureKind:
-        return _classify(error, self, frozenset()) or FailureKind.PERMANENT
+        return self.known(error) or self.unknown
+
+    def known(self, error: BaseException) -> FailureKind | None:
+        """Return the kind of an error by a rule or by the table; None where neither knows it."""
+        return _classify(error, self, frozenset())
+
+    def own(self, error: BaseException) -> FailureKind | None:
+        """Return the kind of an error by a rule of the user's own."""
+        return kind_by_handler(error) or _by_rules(error, self)
+
+    def before(self, retry_on: Errors, give_up_on: Errors) -> "ErrorRules":
+        """Return these rules behind others, which come first."""
+        first = _rules(retry_on, give_up_on)
+        return ErrorRules((first, *self.layers), self.unknown) if first else self
 
 
 def classify(error: BaseException) -> FailureKind:
@@ -49,24 +70,28 @@ def classify(error: BaseException) -> FailureKind:
 
 
 def classifier(
-    transient: Iterable[ErrorName] | ErrorName = (), permanent: Iterable[ErrorName] | ErrorName = ()
+    retry_on: Errors = (), give_up_on: Errors = (), unknown: FailureKind = FailureKind.PERMANENT
 ) -> ErrorRules:
     """Return a classifier with one's own rules before the table: exception classes, or their full names.
 
     Subclasses are included, and the most specific class decides. A name needs no import:
     `"stripe.RateLimitError"` also fits a class that lives in a module below `stripe`.
 
-    >>> rules = classifier(transient=[LookupError], permanent=["builtins.ConnectionRefusedError"])
+    >>> rules = classifier(retry_on=[LookupError], give_up_on=["builtins.ConnectionRefusedError"])
     >>> rules(KeyError("x")), rules(ConnectionRefusedError())
     (<FailureKind.TRANSIENT: 'transient'>, <FailureKind.PERMANENT: 'permanent'>)
     """
+    return ErrorRules((_rules(retry_on, give_up_on),), unknown)
+
+
+def _rules(retry_on: Errors, give_up_on: Errors) -> Rules:
     kinds: dict[ErrorName, FailureKind] = {}
-    for names, kind in ((transient, FailureKind.TRANSIENT), (permanent, FailureKind.PERMANENT)):
+    for names, kind in ((retry_on, FailureKind.TRANSIENT), (give_up_on, FailureKind.PERMANENT)):
         for error in (names,) if isinstance(names, str | type) else names:
             _check_rule(error)
             if kinds.setdefault(error, kind) is not kind:
-                raise InvalidOptions(f"{error!r} is in both transient and permanent; keep it in one of them")
-    return ErrorRules(kinds)
+                raise InvalidOptions(f"{error!r} is in both retry_on and give_up_on; keep it in one of them")
+    return kinds
 
 
 def kind_by_handler(error: BaseException) -> FailureKind | None:
@@ -115,10 +140,13 @@ def _classify_alone(
 
 
 def _by_rules(error: BaseException, rules: ErrorRules) -> FailureKind | None:
-    for cls in type(error).__mro__:
-        for key in (cls, *_names(cls)):
-            if key in rules.kinds:
-                return rules.kinds[key]
+    for kinds in rules.layers:
+        if kinds:
+            for cls in type(error).__mro__:
+                keys: tuple[Any, ...] = (cls, *_names(cls))
+                for key in keys:
+                    if key in kinds:
+                        return kinds[key]
     return None
 
 

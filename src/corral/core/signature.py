@@ -205,7 +205,7 @@ def _struct(parameters: Sequence[tuple[Parameter, Any]]) -> type[msgspec.Struct]
             field = (*field, msgspec.field(default_factory=partial(_same, parameter.default)))
         fields.append(field)
     names = {f"p{number}": parameter.name for number, (parameter, _) in enumerate(parameters)}
-    return msgspec.defstruct("Arguments", fields, rename=names, kw_only=True)
+    return msgspec.defstruct("Arguments", fields, rename=names, kw_only=True, gc=False)
 
 
 def _same(value: Any) -> Any:

@@ -27,6 +27,9 @@ class BaseOperator(BoundPort):
     async def remove(self, jobs: Jobs) -> list[str]:
         """Delete jobs that are not active."""
 
+    async def keep_events(self, count: int) -> None:
+        """Do nothing: what workers write, they trim by their own `max_events`."""
+
     async def clean(self, jobs: JobFilter) -> list[str]:
         return await self.remove(replace(jobs, states=jobs.states or frozenset({JobState.COMPLETED})))
 

@@ -15,7 +15,7 @@ from corral.core.job import Claim, Job, JobState
 from corral.errors import InvalidOptions
 from corral.job_type import JobType
 from corral.worker import JobContext, SyncJobContext, wall_clock
-from corral.worker.context import StopSignal, T
+from corral.worker.context import T, WorkerScope
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -99,8 +99,7 @@ class TestContext(JobContext[T], Generic[T]):
 
     def __init__(self, claim: Claim, resources: T) -> None:
         self.reports = Reports()
-        super().__init__(claim, StopSignal(), _Recorder(self.reports))
-        self.resources = resources
+        super().__init__(claim, WorkerScope(resources), _Recorder(self.reports))
 
 
 class SyncTestContext(SyncJobContext[T], Generic[T]):
@@ -108,8 +107,7 @@ class SyncTestContext(SyncJobContext[T], Generic[T]):
 
     def __init__(self, claim: Claim, resources: T) -> None:
         self.reports = Reports()
-        super().__init__(claim, StopSignal(), _SyncRecorder(self.reports))
-        self.resources = resources
+        super().__init__(claim, WorkerScope(resources), _SyncRecorder(self.reports))
 
 
 def context(resources: T = None, *, data: Any = None, **fields: Any) -> TestContext[T]:  # type: ignore[assignment]

@@ -5,8 +5,8 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -56,10 +56,14 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
     handlers: HandlerRegistry
     open_connections: OpenConnections
     profile: Profile
+    open_resources: Callable[[], AbstractAsyncContextManager[Any]] = nullcontext
+    """What handlers find as `job.resources`; entered before the first claim, left after the last."""
     delays: Callable[[int], float]
     """(tries) -> seconds to wait while Redis is unavailable."""
     max_tries: int = 0
     """Tries to reach Redis before the worker ends; 0: without end."""
+    heartbeat_s: float | None = None
+    """Seconds between two renewals of locks; None: a quarter of their life, at most 10 s."""
     policy: RetryPolicy = RetryPolicy()
     concurrency: int = DEFAULT_CONCURRENCY
     clock: Callable[[], int] = wall_clock

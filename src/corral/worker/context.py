@@ -3,11 +3,13 @@
 import asyncio
 from concurrent.futures import Future
 from contextlib import suppress
+from datetime import timedelta
 from threading import Event
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from corral.core.job import Claim, Job, JobOptions
 from corral.core.naming import check_step
+from corral.core.options import seconds
 from corral.core.payload import check_progress
 from corral.core.ports import Reporter
 
@@ -22,14 +24,22 @@ else:
     T = TypeVar("T")
 
 
-class StopSignal:
-    """Whether the worker stops; one for all its jobs, readable in any thread."""
+class WorkerScope:
+    """What all jobs of a worker share: whether it stops, its event loop, and the app's resources."""
 
-    __slots__ = ("_event", "_flag")
+    __slots__ = ("_event", "_flag", "_loop", "resources")
 
-    def __init__(self) -> None:
+    def __init__(self, resources: Any = None, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._flag = Event()
         self._event = asyncio.Event()
+        self._loop = loop
+        self.resources = resources
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that async handlers run on."""
+        assert self._loop is not None
+        return self._loop
 
     @property
     def is_set(self) -> bool:
@@ -51,12 +61,12 @@ class StopSignal:
 class BaseJobContext(Generic[T]):
     """The job as it was claimed, and whether its attempt should end."""
 
-    __slots__ = ("_stop", "cancel_requested", "cancelled", "claim", "job", "lost")
+    __slots__ = ("cancel_requested", "cancelled", "claim", "job", "lost", "scope")
 
-    def __init__(self, claim: Claim, stop: StopSignal) -> None:
+    def __init__(self, claim: Claim, scope: WorkerScope) -> None:
         self.claim = claim
         self.job: Job = claim.job
-        self._stop = stop
+        self.scope = scope
         self.cancelled = False
         """Whether the attempt should end now: the job was cancelled, its timeout is over, or the worker stops
         and its grace period is over."""
@@ -64,6 +74,12 @@ class BaseJobContext(Generic[T]):
         """Whether somebody cancelled the job."""
         self.lost = False
         """Whether the lock was lost: the attempt may go on, but its outcome will be refused."""
+
+    @property
+    def resources(self) -> T:
+        """What the app's lifespan yields; None without one."""
+        resources: T = self.scope.resources
+        return resources
 
     @property
     def id(self) -> str:
@@ -102,7 +118,7 @@ class BaseJobContext(Generic[T]):
         A handler may end sooner: `raise Release` gives the job back, and so does `raise JobCancelled` unless
         somebody cancelled the job.
         """
-        return self._stop.is_set
+        return self.scope.is_set
 
     def cancel(self) -> None:
         """Set `cancelled`; the handler decides how to end."""
@@ -117,11 +133,11 @@ class JobContext(BaseJobContext[T]):
 
     __slots__ = ("_event", "_reporter")
 
-    def __init__(self, claim: Claim, stop: StopSignal, reporter: Reporter) -> None:
+    def __init__(self, claim: Claim, scope: WorkerScope, reporter: Reporter) -> None:
         # written out instead of super(): this runs once a job
         self.claim = claim
         self.job = claim.job
-        self._stop = stop
+        self.scope = scope
         self.cancelled = self.cancel_requested = False
         self.lost = False
         self._reporter = reporter
@@ -152,7 +168,7 @@ class JobContext(BaseJobContext[T]):
 
     async def wait_stopping(self) -> None:
         """Return when the worker stops; its grace period begins then."""
-        await self._stop.wait()
+        await self.scope.wait()
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -173,8 +189,8 @@ class SyncJobContext(BaseJobContext[T]):
 
     __slots__ = ("_event", "_reporter")
 
-    def __init__(self, claim: Claim, stop: StopSignal, reporter: ClaimReporter) -> None:
-        super().__init__(claim, stop)
+    def __init__(self, claim: Claim, scope: WorkerScope, reporter: ClaimReporter) -> None:
+        super().__init__(claim, scope)
         self._reporter = reporter
         self._event = Event()
 
@@ -190,13 +206,13 @@ class SyncJobContext(BaseJobContext[T]):
         """Add an event of the handler's own to the job's events."""
         self._reporter.emit(check_step(step), data).result()
 
-    def wait_cancelled(self, timeout: float | None = None) -> bool:
+    def wait_cancelled(self, timeout: float | timedelta | None = None) -> bool:
         """Wait until the attempt should end, at most `timeout` seconds; return whether it should."""
-        return self._event.wait(timeout)
+        return self._event.wait(seconds(timeout))
 
-    def wait_stopping(self, timeout: float | None = None) -> bool:
+    def wait_stopping(self, timeout: float | timedelta | None = None) -> bool:
         """Wait until the worker stops, at most `timeout` seconds; return whether it does."""
-        return self._stop.wait_blocking(timeout)
+        return self.scope.wait_blocking(seconds(timeout))
 
     def cancel(self) -> None:
         self.cancelled = True

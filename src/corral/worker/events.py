@@ -12,6 +12,8 @@ from corral.telemetry.metrics import LOST, UNKNOWN, QueueMetrics
 
 
 class WorkerEventKind(StrEnum):
+    """What an event of a worker is about."""
+
     ACTIVE = "active"
     """A claim is about to be executed."""
     SETTLED = "settled"

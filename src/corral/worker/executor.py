@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from corral.core.job import Claim
 from corral.core.ports import Reporter
@@ -17,7 +18,7 @@ from corral.worker.attempt import (
     moment,
 )
 from corral.worker.config import WorkerConfig
-from corral.worker.context import JobContext, StopSignal, SyncJobContext
+from corral.worker.context import JobContext, SyncJobContext, WorkerScope
 from corral.worker.handlers import HandlerKind
 from corral.worker.processes.pool import ProcessJobContext
 from corral.worker.settling import Settler
@@ -42,10 +43,11 @@ class Executor:
         ended: Callable[[EndedAttempt], None],
         freed: Callable[[], None],
         crashed: Callable[[BaseException], None],
+        resources: Any = None,
     ) -> None:
         self._handlers = config.handlers
         self._reporter = reporter
-        self._stop = StopSignal()
+        self._scope = WorkerScope(resources, asyncio.get_running_loop())
         self._settler = Settler(config, ended)
         self._late = late
         self._lock_age = lock_age = LockAge(config.clock, config.profile.lock_ms * BEGIN_SHARE)
@@ -59,7 +61,7 @@ class Executor:
 
     def prepare(self, claims: Iterable[Claim], locked_at: Moment) -> list[Attempt]:
         """Return an attempt for each claim, with its handler."""
-        find, stop, reporter = self._handlers.find, self._stop, self._reporter
+        find, scope, reporter = self._handlers.find, self._scope, self._reporter
         attempts: list[Attempt] = []
         for claim in claims:
             job = claim.job
@@ -69,12 +71,12 @@ class Executor:
             elif handler is None:
                 attempts.append(RefusedAttempt(claim, locked_at, self._no_handler(job.name)))
             elif handler.kind is HandlerKind.ASYNC:
-                attempts.append(AsyncAttempt(claim, locked_at, handler, JobContext(claim, stop, reporter)))
+                attempts.append(AsyncAttempt(claim, locked_at, handler, JobContext(claim, scope, reporter)))
             elif handler.kind is HandlerKind.SYNC:
-                blocking = SyncJobContext(claim, stop, self._threads.reporter(claim))
+                blocking = SyncJobContext(claim, scope, self._threads.reporter(claim))
                 attempts.append(ThreadAttempt(claim, locked_at, handler, blocking))
             else:
-                attempts.append(ProcessAttempt(claim, locked_at, handler, ProcessJobContext(claim, stop)))
+                attempts.append(ProcessAttempt(claim, locked_at, handler, ProcessJobContext(claim, scope)))
         return attempts
 
     def _no_handler(self, name: str) -> str:
@@ -104,7 +106,7 @@ class Executor:
 
     def begin_stop(self) -> None:
         """Tell the handlers that the worker stops, and release what has not started."""
-        self._stop.set(asyncio.get_running_loop())
+        self._scope.set(asyncio.get_running_loop())
         self._threads.begin_stop()
         self._async.release_ready()
 

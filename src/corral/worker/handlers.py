@@ -1,7 +1,9 @@
 """Handlers by job name."""
 
 import inspect
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial, update_wrapper
@@ -9,9 +11,11 @@ from math import isfinite
 from typing import Any
 
 from corral.core.conversion import Conversion
+from corral.core.outcome import RetryPolicy
 from corral.core.signature import AnySignature, DataStyle, read_signature
 from corral.errors import InvalidOptions
 from corral.worker.context import JobContext, SyncJobContext
+from corral.worker.middleware import Middleware, around, around_in_process
 
 ANY_NAME = "*"
 CONTEXTS: dict[type, bool] = {JobContext: True, SyncJobContext: False}
@@ -39,6 +43,8 @@ class Handler:
     kind: HandlerKind
     is_async: bool = False
     """Whether calling it gives a coroutine."""
+    policy: RetryPolicy | None = None
+    """How its failures become outcomes; None: as the worker's."""
     timeout: float | None = None
     """Seconds one attempt may take; None: no limit.
 
@@ -50,10 +56,23 @@ class Handler:
     """The JSON schema of the data of its jobs; None: any data."""
 
 
-class HandlerFunction:
+class HandlerFunction(ABC):
     """A function that a decorator made a handler; a spawned process finds it by its module and name."""
 
     handler: Handler
+
+    @property
+    @abstractmethod
+    def app(self) -> object:
+        """The app, whose handlers share their resources."""
+
+    @abstractmethod
+    def in_process(self) -> tuple[Callable[[Any], Any], bool]:
+        """Return what a spawned process calls with the context, and whether that is awaited."""
+
+    @abstractmethod
+    def open_resources(self) -> AbstractAsyncContextManager[Any]:
+        """Return what opens the resources of the handler's app."""
 
 
 class HandlerRegistry:
@@ -76,6 +95,7 @@ class HandlerRegistry:
         fn: Callable[..., Any],
         *,
         run: Callable[[Any], Any] | None = None,
+        policy: RetryPolicy | None = None,
         timeout: float | None = None,
         process: bool = False,
         schema: Any = None,
@@ -91,7 +111,8 @@ class HandlerRegistry:
             _check_importable(name, fn)
         awaited = is_async(fn)
         kind = HandlerKind.ASYNC if awaited else HandlerKind.SYNC
-        handler = Handler(name, run or fn, HandlerKind.PROCESS if process else kind, awaited, timeout, schema)
+        where = HandlerKind.PROCESS if process else kind
+        handler = Handler(name, run or fn, where, awaited, policy, timeout, schema)
         self._handlers[name] = handler
         if name == ANY_NAME:
             self._default = handler
@@ -105,6 +126,13 @@ class HandlerRegistry:
         """Return the names that have a handler, each with the JSON schema of its jobs' data."""
         return {name: self._handlers[name].schema for name in self.names}
 
+    def replaced(self, change: Callable[[Handler], Handler]) -> "HandlerRegistry":
+        """Return a registry with another handler for each."""
+        registry = HandlerRegistry()
+        registry._handlers = {name: change(handler) for name, handler in self._handlers.items()}
+        registry._default = registry._handlers.get(ANY_NAME)
+        return registry
+
     @property
     def names(self) -> list[str]:
         """The names that have a handler, sorted."""
@@ -116,11 +144,23 @@ def signature_of(fn: Callable[..., Any], name: str, style: DataStyle = "fields")
     return read_signature(fn, name, CONTEXTS, is_async(fn), style)
 
 
-def with_arguments(fn: Callable[..., Any], signature: AnySignature) -> Callable[[Any], Any]:
-    """Return a function of the context alone: it calls `fn` with its arguments and encodes its result."""
-    run = signature.runner(fn)
+def with_arguments(
+    fn: Callable[..., Any],
+    signature: AnySignature,
+    middleware: Sequence[Middleware] = (),
+    *,
+    in_process: bool = False,
+) -> Callable[[Any], Any]:
+    """Return a function of the context alone: it calls `fn` with its arguments and encodes its result.
+
+    The middleware is between the two, so that it sees the result itself.
+    """
+    run, is_awaited = signature.runner(fn), is_async(fn)
+    if middleware:
+        run = (around_in_process if in_process else around)(run, middleware, is_awaited)
+        is_awaited = is_awaited or in_process
     if signature.result is not None and not signature.result.is_plain:
-        encode = _encode_awaited if is_async(fn) else _encode_returned
+        encode = _encode_awaited if is_awaited else _encode_returned
         run = encode(run, signature.result)
     # a spawned process looks for it by module and name
     return run if run is fn else update_wrapper(run, fn)

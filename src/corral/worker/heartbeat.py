@@ -42,7 +42,7 @@ class Heartbeat:
         lost: Callable[[], None],
         minutes: MinuteCounts,
     ) -> None:
-        self.interval = min(config.profile.lock_ms / 4000, LONGEST_INTERVAL_S)
+        self.interval = config.heartbeat_s or min(config.profile.lock_ms / 4000, LONGEST_INTERVAL_S)
         self._renew_at = self._beat_at = 0.0
         """When each is due, by `perf_counter`."""
         self._has_failed = False

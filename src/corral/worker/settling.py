@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from corral.core import retry
 from corral.core.job import Job
 from corral.core.known_errors import FailureKind
 from corral.core.outcome import (
@@ -25,6 +24,7 @@ from corral.core.outcome import (
     unwrap_group,
 )
 from corral.core.payload import encode
+from corral.core.retry import ErrorRules
 from corral.errors import JobCancelled, JobTimeout
 from corral.telemetry.logs import logger
 from corral.worker.attempt import EndedAttempt, RefusedAttempt, RunningAttempt
@@ -73,6 +73,13 @@ def _is_internal(frames: TracebackType) -> bool:
     return name.startswith(("corral.worker.", "corral.core.", "corral.bullmq.", "asyncio."))
 
 
+def _cut(reason: str) -> str:
+    """Return a reason for a log line: of a very long one the beginning and the end, which may have a note."""
+    if len(reason) <= MOST_LOGGED_REASON:
+        return reason
+    return f"{reason[: MOST_LOGGED_REASON // 2]} … {reason[-MOST_LOGGED_REASON // 2 :]}"
+
+
 class Settler:
     """Gives each attempt its settlement, once, passes it to `ended`, and logs failures."""
 
@@ -103,16 +110,19 @@ class Settler:
 
     def fail(self, attempt: RunningAttempt, error: BaseException, seconds: float) -> None:
         """End the attempt with this error, by the retry policy."""
-        self._fail(attempt, error, trace_of(error), self._policy, seconds)
+        policy = attempt.handler.policy or self._policy
+        self._fail(attempt, error, trace_of(error), policy, seconds)
 
     def fail_remotely(self, attempt: RunningAttempt, error: RemoteError, seconds: float) -> None:
         """End the attempt with an error of another process."""
-        policy = self._policy
-        if policy.classify is retry.classify and error.kind is not None:
+        policy = attempt.handler.policy or self._policy
+        rebuilt, rules = rebuild(error), policy.classify
+        is_ruled = isinstance(rules, ErrorRules) and rules.own(rebuilt) is not None
+        if rules is not None and not is_ruled and error.kind is not None:
             # the child had the whole error, classified by the same table
             kind = FailureKind(error.kind)
             policy = replace(policy, classify=lambda _: kind)
-        self._fail(attempt, rebuild(error), error.trace, policy, seconds)
+        self._fail(attempt, rebuilt, error.trace, policy, seconds)
 
     def _fail(
         self, attempt: RunningAttempt, error: BaseException, trace: str, policy: RetryPolicy, seconds: float
@@ -145,6 +155,6 @@ class Settler:
             name=job.name,
             attempt=job.attempts_made + 1,
             outcome=type(outcome).__name__.lower(),
-            reason=outcome.reason[:MOST_LOGGED_REASON],
+            reason=_cut(outcome.reason),
             **fields,
         )

@@ -55,7 +55,11 @@ class TurnLoop:
     """
 
     def __init__(
-        self, config: WorkerConfig, connections: Connections, crashed: Callable[[BaseException], None]
+        self,
+        config: WorkerConfig,
+        connections: Connections,
+        crashed: Callable[[BaseException], None],
+        resources: Any = None,
     ) -> None:
         self.held: dict[Attempt, None] = {}
         """Claims to be settled by this worker; the heartbeat's thread reads this."""
@@ -67,6 +71,7 @@ class TurnLoop:
             ended=self.ended,
             freed=self.freed,
             crashed=crashed,
+            resources=resources,
         )
         self.minutes = MinuteCounts()
         """What was done; the heartbeat's thread takes it."""

@@ -57,8 +57,9 @@ class Worker:
         self._killed = asyncio.Event()
         self._stopped = asyncio.Event()
         try:
+            resources = await self._stack.enter_async_context(config.open_resources())
             connections = await self._stack.enter_async_context(config.open_connections())
-            self._turns = TurnLoop(config, connections, self._crashed)
+            self._turns = TurnLoop(config, connections, self._crashed, resources)
             self._stack.callback(self._turns.executor.close)
             heartbeat = Heartbeat(
                 config,

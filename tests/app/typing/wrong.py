@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from corral import Corral
 from tests.app.typing.right import Order, Receipt, app, charge, nothing, raw, thumbnail, total
 
 
@@ -46,4 +47,7 @@ async def main() -> None:
     app.schedule(nothing, cron=5)  # error: arg-type
     app.schedule(nothing, every=timedelta(1), dealy=5)  # error: call-arg
     length: str = await (await send.add("a")).result()  # error: assignment
+    Corral(retry_on=[5])  # error: list-item
+    app.workers(lock_ms="5")  # error: arg-type
+    await app.run(conccurrency=5)  # error: call-arg
     print(receipt, length)

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
 from itertools import count
 from multiprocessing.connection import Connection
 from operator import attrgetter
@@ -20,14 +21,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from corral.core.job import Claim, Job
-from corral.core.retry import classify
+from corral.core.retry import classifier
 from corral.errors import Unrecoverable
-from corral.worker.context import BaseJobContext, JobContext, StopSignal, SyncJobContext
+from corral.worker.context import BaseJobContext, JobContext, SyncJobContext, WorkerScope
 from corral.worker.handlers import HandlerFunction, is_async, signature_of, with_arguments
 from corral.worker.processes.errors import RemoteError, describe, rebuild
 from corral.worker.settling import completed, trace_of
 
 _PR_SET_PDEATHSIG = 1
+TABLE = classifier()
+"""The kinds of known errors, without rules of an app."""
 
 
 class Order(NamedTuple):
@@ -74,7 +77,8 @@ class ParentPipe:
         self._numbers = count()
         self._context: BaseJobContext | None = None
         self._running = self._cancelled = 0
-        self._stop = StopSignal()
+        self._stop = WorkerScope()
+        self._opened: dict[object, tuple[AbstractAsyncContextManager[Any], Any]] = {}
 
     def listen(self) -> None:
         """Receive the parent's messages until it is gone; then end at once, even while a job runs."""
@@ -136,23 +140,37 @@ class ParentPipe:
         order = self._orders.get()
         self._running = order.ticket
         try:
-            fn, is_coroutine = find(order.module, order.name)
-            outcome = completed(order.job, self._call(fn, is_coroutine, order.job, runner))
+            found = find(order.module, order.name)
+            outcome = completed(order.job, self._call(found, order.job, runner))
         except BaseException as error:
-            remote = describe(error, trace_of(error), str(classify(error)))
+            remote = describe(error, trace_of(error), TABLE.known(error))
             self._send("raised", msgspec.msgpack.encode(remote))
         else:
             self._send("returned", msgspec.msgpack.encode(outcome))
         finally:
             self._context = None
 
-    def _call(self, fn: Callable[[Any], Any], is_coroutine: bool, job: Job, runner: asyncio.Runner) -> Any:
-        claim = Claim(job, None)
-        if not is_coroutine:
-            self._begin(SyncJobContext(claim, self._stop, self))
-            return fn(self._context)
-        self._begin(JobContext(claim, self._stop, PipeReporter(self)))
-        return runner.run(fn(self._context))
+    def _call(self, found: "FoundHandler", job: Job, runner: asyncio.Runner) -> Any:
+        claim, scope = Claim(job, None), self._stop
+        if found.owner is not None:
+            scope.resources = self._resources(found.owner, runner)
+        if found.has_async_context:
+            self._begin(JobContext(claim, scope, PipeReporter(self)))
+        else:
+            self._begin(SyncJobContext(claim, scope, self))
+        result = found.fn(self._context)
+        return runner.run(result) if found.is_awaited else result
+
+    def _resources(self, owner: HandlerFunction, runner: asyncio.Runner) -> Any:
+        """Return the resources of the handler's app, opened by its first job; they end with this process."""
+        if owner.app not in self._opened:
+            lifespan = owner.open_resources()
+
+            async def enter() -> Any:
+                return await lifespan.__aenter__()
+
+            self._opened[owner.app] = lifespan, runner.run(enter())
+        return self._opened[owner.app][1]
 
     def _begin(self, context: BaseJobContext) -> None:
         self._send("begun")
@@ -180,8 +198,17 @@ class PipeReporter:
         """Do nothing: the parent sends heartbeats."""
 
 
-def find(module: str, name: str) -> tuple[Callable[[Any], Any], bool]:
-    """Return the handler at `module:name`, as it is called with a context; and whether that is awaited."""
+class FoundHandler(NamedTuple):
+    """A handler as this process calls it."""
+
+    fn: Callable[[Any], Any]
+    has_async_context: bool
+    is_awaited: bool
+    owner: HandlerFunction | None = None
+
+
+def find(module: str, name: str) -> FoundHandler:
+    """Return the handler at `module:name`, as it is called with a context."""
     try:
         wrapped = attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
@@ -190,6 +217,8 @@ def find(module: str, name: str) -> tuple[Callable[[Any], Any], bool]:
             f"keep it at the top of a module that can be imported"
         ) from error
     if isinstance(wrapped, HandlerFunction):
-        return wrapped.handler.fn, wrapped.handler.is_async
-    fn: Callable[..., Any] = inspect.unwrap(wrapped)
-    return with_arguments(fn, signature_of(fn, name)), is_async(fn)
+        fn, is_awaited = wrapped.in_process()
+        return FoundHandler(fn, wrapped.handler.is_async, is_awaited, wrapped)
+    fn = inspect.unwrap(wrapped)
+    is_coroutine = is_async(fn)
+    return FoundHandler(with_arguments(fn, signature_of(fn, name)), is_coroutine, is_coroutine)

@@ -17,7 +17,7 @@ import msgspec
 from corral.core.job import Claim, Job
 from corral.core.outcome import Completed, Dead, Outcome
 from corral.errors import JobTimeout, ProcessDied
-from corral.worker.context import BaseJobContext, ClaimReporter, StopSignal
+from corral.worker.context import BaseJobContext, ClaimReporter, WorkerScope
 from corral.worker.handlers import Handler
 from corral.worker.processes import child
 from corral.worker.processes.errors import RemoteError, describe
@@ -157,8 +157,8 @@ class ProcessJobContext(BaseJobContext):
 
     __slots__ = ("_process", "_ticket", "is_killed")
 
-    def __init__(self, claim: Claim, stop: StopSignal) -> None:
-        super().__init__(claim, stop)
+    def __init__(self, claim: Claim, scope: WorkerScope) -> None:
+        super().__init__(claim, scope)
         self._process: HandlerProcess | None = None
         self._ticket = 0
         self.is_killed = False
