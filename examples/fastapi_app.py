@@ -16,18 +16,22 @@ from fastapi import FastAPI, HTTPException
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from corral import Corral
+from corral import Corral, JobContext
 
 app = Corral()
 ENDS = ("completed", "dead", "cancelled")
 
 
-@app.job("welcome", queue="signups", attempts=5)
-async def welcome(job):
+class Signup(BaseModel):
+    email: str
+
+
+@app.job(queue="signups", attempts=5)
+async def welcome(job: JobContext, signup: Signup) -> dict[str, str]:
     for percent in (50, 100):
         await asyncio.sleep(0.1)
         await job.progress(percent)
-    return {"welcomed": job.data["email"]}
+    return {"welcomed": signup.email}
 
 
 @asynccontextmanager
@@ -39,13 +43,9 @@ async def lifespan(_: FastAPI):
 api = FastAPI(lifespan=lifespan)
 
 
-class Signup(BaseModel):
-    email: str
-
-
 @api.post("/signups", status_code=202)
 async def sign_up(signup: Signup) -> dict:
-    job = await welcome.add(signup.model_dump())
+    job = await welcome.add(signup)
     return {"id": job.id}
 
 

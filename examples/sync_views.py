@@ -15,20 +15,21 @@ from http import HTTPStatus
 from urllib.parse import parse_qs
 from wsgiref.simple_server import make_server
 
-from corral import Corral
+from corral import Corral, SyncJobContext
 
 app = Corral()
 
 
-@app.job("welcome", queue="letters", attempts=5)
-def welcome(job):  # a plain def runs in a thread
-    job.log(f"writing to {job.data['email']}")
-    return {"welcomed": job.data["email"]}
+@app.job(queue="letters", attempts=5)
+def welcome(job: SyncJobContext, email: str) -> dict[str, str]:  # a plain def runs in a thread
+    job.log(f"writing to {email}")
+    return {"welcomed": email}
 
 
 def create(form):
     """Add one job per address: adding the same address again returns the same job."""
-    job = app.sync(welcome.options(id=f"welcome-{form['email'].replace('@', '+')}").add(form), timeout=5)
+    email = form["email"]
+    job = app.sync(welcome.options(id=f"welcome-{email.replace('@', '+')}").add(email), timeout=5)
     return 202, {"id": job.id}
 
 

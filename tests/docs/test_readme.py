@@ -70,13 +70,16 @@ def app(url: str) -> Iterator[Corral]:
     app.sync.close()
 
 
+ADDED = "added 1 and 1001 more\n[0.1, 0.4, 0.2, 0.4]\n"
+
+
 def test_the_example_of_the_readme_works(folder: Path, app: Corral) -> None:
     assert unpack("README.md", folder) == ["shop.py", "add.py"]
-    assert run("add.py", folder) == "added 1 and 1001 more\n"
     mail, images = app.queue("mail"), app.queue("images")
     with worker("shop:app", "--concurrency", "50", folder=folder):
+        assert run("add.py", folder) == ADDED
         assert eventually(lambda: app.sync(mail.counts())[JobState.COMPLETED] == 1002, 60)
-        assert eventually(lambda: app.sync(images.logs("1")) == ["shrinking cow.jpg"])
+        assert eventually(lambda: app.sync(images.logs("1")) == ["shrinking cow.jpg to 300 pixels"])
         texts = app.queue(protocol="streams")
         assert eventually(lambda: len(app.sync(texts.jobs(JobState.COMPLETED))) == 1)
     first, slow = app.sync(mail.job("1")), app.sync(mail.job("2"))
@@ -93,7 +96,7 @@ def test_the_example_works_on_a_private_server(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("CORRAL_HOME", str(tmp_path / "home"))
     unpack("README.md", tmp_path)
     with worker("shop:app", folder=tmp_path):
-        assert run("add.py", tmp_path) == "added 1 and 1001 more\n"
+        assert run("add.py", tmp_path) == ADDED
         done = '"completed": 1002'
         assert eventually(lambda: done in corral("queue", "ls", "--json").out, 60)
 
