@@ -21,6 +21,7 @@ CorralError
 │   ├── RedisLoadingError  RedisReadOnlyError  RedisOutOfMemoryError  RedisPersistenceError
 │   ├── RedisUnblockedError  RedisBusyError  RedisClusterError
 │   ├── RedisResponseError
+│   │   └── RedisWrongTypeError
 │   └── AddInterrupted
 ├── JobFailed  ResultGone
 ├── EmbeddedServerError (a RuntimeError)
@@ -185,6 +186,10 @@ class RedisClusterError(RedisError):
 
 class RedisResponseError(RedisError):
     """Any other error reply (access, wrong type, a bad script); the same command would fail again."""
+
+
+class RedisWrongTypeError(RedisResponseError):
+    """WRONGTYPE: a key of Corral's names has a value of another type, which another program wrote."""
 
 
 class AddInterrupted(RedisError):

@@ -154,7 +154,7 @@ def test_every_trace_so_far_is_kept():
 
 def test_an_event_of_anyone_is_read():
     event = decode_event(b"5-0", [b"event", b"\xff", b"queue", b"", b"data", b"{no json", b"at", b"x"])
-    assert (event.at, event.queue, event.data) == (5, "default", {"_raw": "{no json"})
+    assert (event.at, event.queue, event.data) == (5, "default", {"_raw": "{no json", "_broken": {"at": "x"}})
 
 
 @pytest.mark.parametrize("step", ["", "x" * 256, None, "completed", "dead", "progress"])

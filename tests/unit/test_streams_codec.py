@@ -104,7 +104,7 @@ def test_a_setting_of_another_protocol_is_left_alone() -> None:
 def test_an_event_of_nonsense_can_still_be_read() -> None:
     [event] = decode_events([(b"1700000000000-3", [b"type", b"\xff", b"ts", b"soon", b"own", b"x"])])
     assert (event.id, event.at, event.job_id) == ("1700000000000-3", 1_700_000_000_000, None)
-    assert event.data == {"step": "", "data": {}}
+    assert event.data == {"step": "", "data": {}, "_broken": {"ts": "soon"}}
 
 
 def test_an_event_of_a_kind_we_do_not_know_passes_through() -> None:

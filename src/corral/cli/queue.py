@@ -49,6 +49,9 @@ async def list_queues(session: Session) -> None:
         _row,
         "no queues yet; `corral queue add` creates one",
     )
+    for status in statuses:
+        if status.error:
+            session.output.line(status.error)
 
 
 def _row(status: QueueStatus) -> list[str | Text]:
@@ -57,7 +60,7 @@ def _row(status: QueueStatus) -> list[str | Text]:
         status.queue.protocol.spec.name,
         # a dash: the protocol does not count this state
         *("–" if state not in status.counts else str(status.counts[state]) for state in STATES),
-        Text("paused", "yellow") if status.is_paused else "no",
+        Text("paused", "yellow") if status.is_paused else Text("broken", "red") if status.error else "no",
         str(len(status.workers)),
     ]
 

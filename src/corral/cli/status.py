@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from corral.core.job import JobState
 from corral.core.ports import WorkerInfo
+from corral.errors import RedisWrongTypeError
 from corral.queue import Queue
 
 
@@ -26,11 +27,14 @@ class QueueStatus(NamedTuple):
     is_paused: bool
     workers: list[WorkerInfo]
     events: int
+    error: str = ""
+    """Why it cannot be read; it then has no counts."""
 
     @property
     def is_used(self) -> bool:
         """Whether it has any trace of use; the only queue of a protocol is listed even without."""
-        return bool(self.events or self.workers or self.is_paused or any(self.counts.values()))
+        is_listed = self.events or self.workers or self.is_paused or any(self.counts.values())
+        return bool(is_listed or self.error)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -40,14 +44,18 @@ class QueueStatus(NamedTuple):
             "counts": {state.value: count for state, count in self.counts.items()},
             "paused": self.is_paused,
             "workers": [worker.name for worker in self.workers],
+            **({"error": self.error} if self.error else {}),
         }
 
 
 async def status_of(queue: Queue) -> QueueStatus:
-    """Read the status of a queue."""
-    counts, is_paused, workers, extent = await asyncio.gather(
-        queue.counts(), queue.is_paused(), queue.workers(), queue.events.extent()
-    )
+    """Read the status of a queue; where a key of it has another type, only that."""
+    try:
+        counts, is_paused, workers, extent = await asyncio.gather(
+            queue.counts(), queue.is_paused(), queue.workers(), queue.events.extent()
+        )
+    except RedisWrongTypeError as error:
+        return QueueStatus(queue, {}, False, [], 0, f"{full_name(queue)} cannot be read: {error}")
     return QueueStatus(queue, counts, is_paused, workers, extent.length)
 
 

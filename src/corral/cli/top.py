@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ from corral.cli.session import Session, at_server
 from corral.cli.status import QueueStatus, status_of
 from corral.core.event import EventColumns, EventKind
 from corral.core.job import JobState
-from corral.errors import RedisError, RedisResponseError
+from corral.errors import RedisError, RedisResponseError, RedisWrongTypeError
 from corral.queue import Queue
 
 READ_S = 0.25
@@ -53,6 +54,10 @@ class QueueMonitor:
 
     async def read(self, dead: deque[DeadJob]) -> None:
         """Read the events since the last read; append the jobs that ended dead."""
+        with suppress(RedisWrongTypeError):  # its row says so, and the other queues go on
+            await self._read(dead)
+
+    async def _read(self, dead: deque[DeadJob]) -> None:
         log = self.queue.events
         self.is_behind = False
         for _ in range(MAX_PAGES):
@@ -86,7 +91,9 @@ class ServerMonitor:
         for queue in await self.session.queues():
             key = queue.protocol.spec.name, queue.name
             if key not in self.queues:
-                last = (await queue.events.extent()).last if is_first else None
+                last = None
+                with suppress(RedisWrongTypeError):  # its row says so
+                    last = (await queue.events.extent()).last if is_first else None
                 self.queues[key] = QueueMonitor(queue, last or "-", RateMeter(monotonic()))
         self.discovered_at = monotonic()
 
@@ -117,8 +124,16 @@ class ServerMonitor:
     async def latest_dead(self) -> list[tuple[DeadJob, str]]:
         """Return the last jobs that ended dead with their reasons, latest first."""
         dead = list(reversed(self.dead))
-        jobs = await asyncio.gather(*(entry.queue.job(entry.job_id) for entry in dead))
-        return [(entry, (job and job.reason) or "") for entry, job in zip(dead, jobs, strict=True)]
+        reasons = await asyncio.gather(*map(_reason, dead))
+        return list(zip(dead, reasons, strict=True))
+
+
+async def _reason(dead: DeadJob) -> str:
+    try:
+        job = await dead.queue.job(dead.job_id)
+    except RedisWrongTypeError as error:
+        return str(error)
+    return (job and job.reason) or ""
 
 
 @dataclass(frozen=True)
@@ -150,7 +165,9 @@ class TopRow:
         kinds = (EventKind.ADDED, EventKind.COMPLETED, EventKind.DEAD, EventKind.RETRY)
         return [
             status.queue.name,
-            Text(f"{protocol} paused", "yellow") if status.is_paused else protocol,
+            Text(f"{protocol} paused", "yellow")
+            if status.is_paused
+            else Text(f"{protocol} broken", "red") if status.error else protocol,
             *("–" if state not in counts else f"{counts[state]:,}"
               for state in (JobState.WAITING, JobState.DELAYED, JobState.ACTIVE)),
             "–" if dead is None else Text(f"{dead:,}", "red" if dead else ""),

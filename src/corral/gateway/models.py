@@ -175,6 +175,9 @@ class QueueView(BaseModel, json_schema_extra=example(MAIL_QUEUE)):
     counts: dict[str, int]
     is_paused: bool
     capabilities: list[str]
+    error: Annotated[str | None, Field(description="Why the queue cannot be read; its counts are empty.")] = (
+        None
+    )
 
 
 class QueueList(BaseModel, json_schema_extra=example({"queues": [MAIL_QUEUE]})):

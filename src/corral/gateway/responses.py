@@ -7,6 +7,8 @@ from urllib.parse import urlencode
 
 import orjson
 from fastapi import Request
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 from starlette.responses import Response
 
 from corral.core.http_api import Admission, AdmissionLimits
@@ -47,6 +49,17 @@ def _decode_fragment(value: Any) -> Any:
     if isinstance(value, orjson.Fragment):
         return orjson.loads(value.contents)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def item_document(item: Struct) -> dict[str, Any]:
+    """Return a job, an event or a worker as JSON; one that is nested too deep as text, beside the others."""
+    try:
+        document: dict[str, Any] = to_builtins(item)
+        encode(document)
+    except RecursionError:
+        flat = ((name, value) for name, value in asdict(item).items() if not isinstance(value, dict | list))
+        document = to_builtins(dict(flat)) | {"_broken": {"data": "nested too deep"}}
+    return document
 
 
 def page_response(request: Request, jobs: Sequence[Any], cursor: str | None) -> Response:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from corral.core.http_api import HttpApi
-from corral.core.job import JobOptions, JobState
+from corral.core.job import Job, JobOptions, JobState
 from corral.core.options import Capability
 from corral.core.ports import (
     Broker,
@@ -21,6 +21,7 @@ from corral.core.ports import (
     Snapshot,
 )
 from corral.errors import Unsupported
+from corral.protocols.wire import BROKEN
 from corral.store.client import Store
 from corral.store.scripts import Script
 
@@ -68,6 +69,11 @@ class Binding:
     clock: Callable[[], int]
     """Milliseconds since the epoch."""
     profile: Profile = field(default_factory=lambda: Profile(name="producer"))
+
+
+def broken_job(job_id: str, queue: str, state: JobState | None, reason: object) -> Job:
+    """Return what a reader shows of a job that is listed, but whose record is of another kind."""
+    return Job(id=job_id, name="", data=None, queue=queue, state=state, extra={BROKEN: {"job": str(reason)}})
 
 
 class BoundPort:

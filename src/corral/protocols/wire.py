@@ -1,12 +1,19 @@
 """Bytes to and from scripts: packed rows, fields of hashes, texts and numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgpack
 
 pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 """Pack rows for a script."""
+
+
+BROKEN = "_broken"
+"""The key under which readers show the fields of a job or an event that cannot be read."""
+MOST_COUNT = 2**31 - 1
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999, behind which readers have no calendar."""
 
 
 def fields_of(flat: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -25,15 +32,49 @@ def clean(words: str) -> str:
 
 
 def whole(raw: Any) -> int:
-    """Return a whole number, 0 where a foreign client wrote something else."""
-    if type(raw) is int:
-        return raw
+    """Return a whole number of 64 bits, 0 where a foreign client wrote something else."""
     if raw is None:  # as most are: an exception for each would cost more than the rest of the job
         return 0
+    return within(raw, -(2**63), 2**63 - 1) or 0
+
+
+def count(raw: Any) -> int:
+    """Return how often something happened, 0 where a foreign client wrote something else."""
+    return 0 if raw is None else within(raw, 0, MOST_COUNT) or 0
+
+
+def time_ms(raw: Any) -> int:
+    """Return a time in milliseconds, 0 where a foreign client wrote something else."""
+    return 0 if raw is None else within(raw, 0, LATEST_MS) or 0
+
+
+def entry_time(entry_id: bytes) -> int:
+    """Return the time in an entry's id; a foreign client may have chosen any."""
+    return min(int(entry_id.partition(b"-")[0]), LATEST_MS)
+
+
+def broken_fields(
+    fields: Mapping[bytes, bytes], counts: Iterable[bytes] = (), times: Iterable[bytes] = ()
+) -> dict[str, str]:
+    """Return those of these fields that have a value, but no count or time; readers show them so."""
+    limits = [(name, MOST_COUNT) for name in counts] + [(name, LATEST_MS) for name in times]
+    return {
+        text(name): text(fields[name])[:80]
+        for name, most in limits
+        if fields.get(name) and within(fields[name], 0, most) is None
+    }
+
+
+def within(raw: Any, least: int, most: int) -> int | None:
+    """Return a whole number in these limits; None where it is something else."""
     try:
-        return int(raw)
+        number = int(raw)
     except (TypeError, ValueError, OverflowError):
-        return 0
+        try:
+            number = int(float(raw))
+        except (TypeError, ValueError, OverflowError):
+            return None
+    return number if least <= number <= most else None
 
 
 def id_text(raw: bytes) -> str:

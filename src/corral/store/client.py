@@ -1,13 +1,13 @@
 """Store: commands, scripts and blocking connections to the server of a URL."""
 
-from asyncio import AbstractEventLoop, get_running_loop, run_coroutine_threadsafe
+from asyncio import AbstractEventLoop, gather, get_running_loop, run_coroutine_threadsafe
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import random
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from corral.errors import RedisConnectionError
+from corral.errors import RedisConnectionError, RedisResponseError
 from corral.store.address import Deployment, RedisAddress
 from corral.store.cluster import ClusterConnection, SlotMap
 from corral.store.connection import Connection, StaticResolver
@@ -70,6 +70,18 @@ class Store:
     async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Return the replies to commands sent together, not as a transaction."""
         return await self.connection.pipe(commands)
+
+    async def pipe_each(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return the same replies; a command that the server refuses has its error in its place."""
+        try:
+            return await self.pipe(commands)
+        except RedisResponseError:
+            # all of them are reads, and a refused one is rare
+            replies = await gather(*(self.call(*command) for command in commands), return_exceptions=True)
+        for reply in replies:
+            if isinstance(reply, BaseException) and not isinstance(reply, RedisResponseError):
+                raise reply
+        return replies
 
     async def run(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> Any:
         """Return the reply to a script, which is sent in full where the server does not know it."""

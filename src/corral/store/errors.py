@@ -43,6 +43,7 @@ _BY_CODE: dict[str, type[RedisError]] = {
     "MOVED": SlotMovedError,
     "ASK": SlotMovedError,
     "NOSCRIPT": NoScriptError,
+    "WRONGTYPE": errors.RedisWrongTypeError,
 }
 
 _CODE = re.compile(r"(?:.*@user_script: ?\d+: -?)?([A-Z]+) ", re.DOTALL)

@@ -8,6 +8,7 @@ from corral.core.ports import Leak
 from corral.errors import CorralError
 from corral.queue import Queue
 
+WRONG_TYPE = "another program uses this name: delete or rename its key, or use --namespace"
 MAX_LEAKS = 20
 """Leaks reported one by one; the others are counted."""
 
@@ -19,7 +20,11 @@ async def check_queues(session: Session) -> list[CheckResult]:
     for protocol in session.protocols:
         try:
             for queue in await session.app.queues(protocol.spec.name):
-                results += _check_waiting(await status_of(queue))
+                status = await status_of(queue)
+                if status.error:
+                    results.append(wrong("queues", status.error, WRONG_TYPE))
+                    continue
+                results += _check_waiting(status)
                 for leak in await queue.ports.snapshot.leaks():
                     # queues that share their keys report the same leaks
                     owner = queue.name if protocol.spec.tags_queues else ""

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from corral.core.http_api import TailState
+from corral.errors import RedisWrongTypeError
 from corral.gateway.openapi import problem_responses, text_response
 from corral.gateway.problems import Problem
 from corral.gateway.requests import BEGINNING, NOW, id_order, parse_event_id
@@ -124,7 +125,7 @@ async def tail_queues(
 
     queues = await state.call(state.queue_cache.queues(protocol, queue))
     starts = await state.call(asyncio.gather(*(_start(each, after) for each in queues)))
-    positions = dict(zip(map(key_of, queues), starts, strict=True))
+    positions = {key_of(each): start for each, start in zip(queues, starts, strict=True)}
     hello = gateway_frame("hello", retry_ms=settings.retry_ms, queues=list(positions))
     return TailResponse(state.feeds, settings, hello, positions, state.tail_slot(client), list_keys)
 
@@ -145,6 +146,9 @@ def _parse_feed_id(feed_id: str | None) -> tuple[str, str] | None:
 async def _start(queue: Queue, after: tuple[str, str] | None) -> str:
     """Return the position at which a queue's part of the feed starts."""
     if after is None:
-        return (await queue.events.extent()).last or BEGINNING
+        try:
+            return (await queue.events.extent()).last or BEGINNING
+        except RedisWrongTypeError:
+            return BEGINNING  # the hub reports what cannot be read
     event_id, key = after
     return event_id if key == key_of(queue) else f"{max(id_order(event_id)[0] - OVERLAP_MS, 0)}-0"

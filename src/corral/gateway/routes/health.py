@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
-from corral.errors import RedisError
+from corral.errors import RedisError, RedisWrongTypeError
 from corral.gateway.models import Liveness, Readiness
 from corral.gateway.openapi import problem_responses, text_response
 from corral.gateway.problems import Problem
@@ -60,7 +60,11 @@ async def metrics(request: Request) -> Response:
 
 
 async def _count(state: GatewayState, queue: Queue) -> None:
-    spec, counts = queue.protocol.spec, await queue.counts()
+    spec = queue.protocol.spec
+    try:
+        counts = await queue.counts()
+    except RedisWrongTypeError:
+        return  # the counts of the other queues are still of use
     state.metrics.set_jobs(spec.name, queue.name, {name.value: count for name, count in counts.items()})
     if spec.metric_states is not None:
         names = spec.metric_states

@@ -2,21 +2,21 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, Literal
+from contextlib import suppress
+from typing import Annotated, Any, Literal, TypeVar
 
-import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.naming import is_job_id
-from corral.errors import RedisResponseError
+from corral.errors import RedisWrongTypeError
 from corral.gateway import models
 from corral.gateway.openapi import problem_responses, with_body
 from corral.gateway.problems import Problem
 from corral.gateway.requests import parse_offset, read_json
-from corral.gateway.responses import json_response, page_response
+from corral.gateway.responses import item_document, json_response, page_response
 from corral.gateway.routes.dependencies import (
     Cursor,
     OperableQueue,
@@ -31,7 +31,9 @@ from corral.queue import Queue
 
 QUEUE = "/v1/queues/{protocol}/{queue}"
 MAX_LOG_LINES = 1000
+WRONG_TYPE = "a key of this queue has a value of another type, which another program wrote; see corral doctor"
 
+Item = TypeVar("Item")
 Verb = Literal["retry", "promote", "remove", "cancel"]
 VERBS: dict[Verb, Callable[[Queue, Sequence[str]], Awaitable[list[str]]]] = {
     "retry": Queue.retry,
@@ -73,14 +75,13 @@ async def get_queue(queue: ReadableQueue) -> Response:
 
 async def _view(queue: Queue) -> dict[str, Any]:
     spec = queue.protocol.spec
-    counts, is_paused = await asyncio.gather(queue.counts(), queue.is_paused())
-    return {
-        "protocol": spec.name,
-        "queue": queue.name,
-        "counts": {state.value: count for state, count in counts.items()},
-        "is_paused": is_paused,
-        "capabilities": sorted(spec.capabilities),
-    }
+    view = {"protocol": spec.name, "queue": queue.name, "capabilities": sorted(spec.capabilities)}
+    try:
+        counts, is_paused = await asyncio.gather(queue.counts(), queue.is_paused())
+    except RedisWrongTypeError:
+        # the other queues are listed all the same
+        return {**view, "counts": {}, "is_paused": False, "error": WRONG_TYPE}
+    return {**view, "counts": {state.value: count for state, count in counts.items()}, "is_paused": is_paused}
 
 
 @router.get(QUEUE + "/jobs", response_model=models.QueueJobPage, responses=WITH_PARAMETERS)
@@ -90,7 +91,7 @@ async def list_queue_jobs(
     """List jobs in a state: the next to run first, the last to end first."""
     start = parse_offset(cursor)
     jobs = await queue.jobs(state, start, limit + 1)
-    documents = [msgspec.to_builtins(job) for job in jobs[:limit]]
+    documents = [item_document(job) for job in jobs[:limit]]
     return page_response(request, documents, f"after-{start + limit}" if len(jobs) > limit else None)
 
 
@@ -106,20 +107,25 @@ async def list_dead_letters(
 async def get_queue_job(queue: ReadableQueue, job_id: str) -> Response:
     """Return one job with its attempts, its log, and those of its events that are kept."""
     job = await _job(queue, job_id)
-    logs, events = await asyncio.gather(queue.logs(job_id, 0, MAX_LOG_LINES), queue.events.of_job(job))
-    document = msgspec.to_builtins(job)
-    return json_response({**document, "logs": logs, "events": list(map(msgspec.to_builtins, events))})
+    logs, events = await asyncio.gather(
+        _or_nothing(queue.logs(job_id, 0, MAX_LOG_LINES)), _or_nothing(queue.events.of_job(job))
+    )
+    return json_response({**item_document(job), "logs": logs, "events": list(map(item_document, events))})
+
+
+async def _or_nothing(items: Awaitable[list[Item]]) -> list[Item]:
+    """Return the items; none where their key is of another type, so that the rest of the job is shown."""
+    try:
+        return await items
+    except RedisWrongTypeError:
+        return []
 
 
 async def _job(queue: Queue, job_id: str) -> Job:
     job = None
     if is_job_id(job_id):
-        try:
+        with suppress(RedisWrongTypeError):  # the name of another key of the queue
             job = await queue.job(job_id)
-        except RedisResponseError as error:
-            # the name of another key of the queue
-            if "WRONGTYPE" not in str(error):
-                raise
     if job is None or job.state is None:
         raise no_job(job_id)
     return job
@@ -128,7 +134,7 @@ async def _job(queue: Queue, job_id: str) -> Job:
 @router.get(QUEUE + "/workers", response_model=models.QueueWorkerList)
 async def list_workers(queue: ReadableQueue) -> Response:
     """List the workers that are alive now."""
-    return json_response({"workers": [msgspec.to_builtins(worker) for worker in await queue.workers()]})
+    return json_response({"workers": list(map(item_document, await queue.workers()))})
 
 
 # -- operations ---------------------------------------------------------------------------------------------

@@ -1,13 +1,12 @@
 """Schedules of a queue: list, run now, pause, resume."""
 
-import msgspec
 from fastapi import APIRouter
 from starlette.responses import Response
 
 from corral.gateway.models import QueueSchedule, QueueScheduleList, ScheduleRun
 from corral.gateway.openapi import problem_responses
 from corral.gateway.problems import Problem
-from corral.gateway.responses import json_response
+from corral.gateway.responses import item_document, json_response
 from corral.gateway.routes.dependencies import OperableQueue, QueueRoute, ReadableQueue
 from corral.gateway.routes.queues import QUEUE
 from corral.queue import Queue
@@ -24,7 +23,7 @@ router = APIRouter(
 async def list_schedules(queue: ReadableQueue) -> Response:
     """List schedules, the next to run first; 409 where the protocol has none."""
     schedules = await queue.schedules.list()
-    return json_response({"schedules": [msgspec.to_builtins(schedule) for schedule in schedules]})
+    return json_response({"schedules": list(map(item_document, schedules))})
 
 
 @router.post("/{schedule_id}/run", status_code=202, response_model=ScheduleRun)
@@ -51,7 +50,7 @@ async def resume_schedule(queue: OperableQueue, schedule_id: str) -> Response:
 async def _show(queue: Queue, schedule_id: str, exists: bool) -> Response:
     for schedule in await queue.schedules.list() if exists else ():
         if schedule.id == schedule_id:
-            return json_response(msgspec.to_builtins(schedule))
+            return json_response(item_document(schedule))
     raise _no_schedule(schedule_id)
 
 

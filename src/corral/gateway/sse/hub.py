@@ -178,30 +178,41 @@ class TailHub:
                 await self._read(keys)
                 failures = 0
                 continue
-            except RedisResponseError:
-                await self._read_each(keys)
-                continue
-            except RedisError as error:
+            except Exception as error:
+                if not isinstance(error, RedisError) or isinstance(error, RedisResponseError):
+                    # the others go on
+                    await self._read_each(keys)
+                    continue
                 self._disconnect(error)
-            except Exception as error:  # an error of ours in one read must not end all tails
-                logger("gateway").error("reading events failed", error=repr(error))
             for key in keys:
                 self.read_soon(key)
             await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
             failures += 1
 
     async def _read_each(self, keys: Iterable[str]) -> None:
-        """Read keys one by one after Redis refused one of them, and end the tails of that one."""
+        """Read keys one by one after one of them could not be read, and end the tails of that one."""
         for key in keys:
             try:
                 await self._read([key])
-            except RedisResponseError as error:
-                logger("gateway").warning("Redis refused to read events", key=key, error=str(error))
-                frame = gateway_frame("gateway.error", reason="Redis refused to read these events")
-                for tail in self._tails.get(key, ()):
-                    tail.buffer.end(frame)
-            except RedisError:
-                self.read_soon(key)
+            except Exception as error:
+                if isinstance(error, RedisError) and not isinstance(error, RedisResponseError):
+                    self.read_soon(key)
+                    continue
+                logger("gateway").warning("events cannot be read", key=key, error=repr(error))
+                self._end_broken(key)
+
+    def _end_broken(self, key: str) -> None:
+        """End the tails of a key whose events cannot be read; a client of other keys too keeps those."""
+        frame = gateway_frame("gateway.error", key=key, reason="these events cannot be read")
+        ended = tuple(self._tails.get(key, ()))
+        for tail in ended:
+            self.leave(tail)
+        others = self._buffers()
+        for tail in ended:
+            if tail.buffer in others:
+                tail.buffer.push(frame)
+            else:
+                tail.buffer.end(frame)
 
     async def _read(self, keys: Iterable[str]) -> None:
         groups: list[tuple[str, str, list[Tail]]] = []

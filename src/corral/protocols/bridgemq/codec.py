@@ -19,7 +19,17 @@ from corral.core.routing import Identity
 from corral.errors import InvalidOptions
 from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, NAME
 from corral.protocols.bridgemq.options import BridgemqOptions, check_shared, decode_options, parse_options
-from corral.protocols.wire import clean, fields_of, text, whole
+from corral.protocols.wire import (
+    BROKEN,
+    MOST_COUNT,
+    broken_fields,
+    clean,
+    count,
+    fields_of,
+    text,
+    time_ms,
+    whole,
+)
 
 HIGH_PRIORITY = 7
 """From this priority on a job goes to the front."""
@@ -158,10 +168,11 @@ def decode_job(
     result = _object(record.result)
     failure = {text(name): value for name, value in fields_of(record.failure).items()}
     state = STATES.get(record.status)
-    attempts_made = whole(wire.get("attempt", wire.get("attempts"))) + whole(record.attempts)
+    attempts_made = count(wire.get("attempt", wire.get("attempts"))) + count(record.attempts)
     is_completed = state is JobState.COMPLETED
     reason, trace = _decode_failure(failure, result)
     held_at, holder = _decode_holder(record.holder)
+    broken = broken_fields({b"attempts": record.attempts or b""}, counts=[b"attempts"])
     return Job(
         id=job_id,
         name=_word(wire.get("type")) or _word(summary.get("type")),
@@ -169,12 +180,12 @@ def decode_job(
         queue=_word(wire.get("queue")) or _word(summary.get("queue")) or DEFAULT_QUEUE,
         options=_decode_options(wire, attempts_made),
         state=state,
-        attempts_made=whole(summary.get("attempt")) if is_completed else attempts_made,
-        starts=whole(record.fence),
-        stalls=whole(failure.get("stalls")),
-        created_at=whole(wire.get("createdAt")) or whole(summary.get("createdAt")),
-        started_at=claimed_at or held_at or whole(summary.get("startedAt")) or None,
-        finished_at=whole(result.get("completedAt")) or whole(failure.get("at")) or None
+        attempts_made=count(summary.get("attempt")) if is_completed else min(attempts_made, MOST_COUNT),
+        starts=count(record.fence),
+        stalls=count(failure.get("stalls")),
+        created_at=time_ms(wire.get("createdAt")) or time_ms(summary.get("createdAt")),
+        started_at=claimed_at or held_at or time_ms(summary.get("startedAt")) or None,
+        finished_at=time_ms(result.get("completedAt")) or time_ms(failure.get("at")) or None
         if state in (JobState.COMPLETED, JobState.DEAD)
         else None,
         progress=_decode_progress(record.progress),
@@ -184,7 +195,8 @@ def decode_job(
         worker=worker or holder or _word(summary.get("worker")) or None,
         doomed="its job data is no JSON object" if is_broken else None,
         extra={name: value for name, value in wire.items() if name not in _OWN_FIELDS}
-        | ({"status": record.status} if record.status else {}),
+        | ({"status": record.status} if record.status else {})
+        | ({BROKEN: broken} if broken else {}),
     )
 
 
@@ -246,8 +258,11 @@ def _decode_holder(raw: bytes | None) -> tuple[int | None, str | None]:
     """Return (claimed at, worker) of an active job."""
     if raw is None:
         return None, None
-    _, at, _, worker = msgpack.unpackb(raw, raw=True)
-    return int(at), text(worker) or None
+    try:
+        _, at, _, worker = msgpack.unpackb(raw, raw=True)
+        return time_ms(at) or None, text(worker) or None
+    except (ValueError, TypeError, AttributeError, msgpack.UnpackException):
+        return None, None  # not written by Corral
 
 
 def _object(raw: bytes | None) -> dict[str, Any]:

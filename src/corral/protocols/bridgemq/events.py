@@ -8,7 +8,7 @@ from corral.core.event import EventPage, JobEvent, columns_of
 from corral.protocols.base import Binding
 from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, NAME, BridgemqKeys
 from corral.protocols.events import BaseEventLog
-from corral.protocols.wire import fields_of, text, whole
+from corral.protocols.wire import BROKEN, broken_fields, count, entry_time, fields_of, text, time_ms
 from corral.store import streams
 
 _OWN_FIELDS = frozenset({"event", "at", "jobId", "type", "queue", "worker", "attempt", "prev", "data"})
@@ -56,19 +56,29 @@ class BridgemqEventLog(BaseEventLog):
 
 def decode_event(entry_id: bytes, flat: Sequence[bytes]) -> JobEvent:
     """Return an entry of the event stream."""
-    fields = {text(name): value for name, value in fields_of(flat).items()}
+    raw = fields_of(flat)
+    fields = {text(name): value for name, value in raw.items()}
     attempt, data = fields.get("attempt"), fields.get("data")
     return JobEvent(
         id=entry_id.decode(),
         protocol=NAME,
         queue=text(fields.get("queue", b"")) or DEFAULT_QUEUE,
-        at=whole(fields.get("at")) or int(entry_id.split(b"-")[0]),
+        at=time_ms(fields.get("at")) or entry_time(entry_id),
         kind=text(fields.get("event", b"")),
         job_id=text(fields.get("jobId", b"")) or None,
         name=text(fields.get("type", b"")) or None,
-        attempt=None if attempt is None else whole(attempt),
+        attempt=None if attempt is None else count(attempt),
         previous=text(fields.get("prev", b"")) or None,
         worker=text(fields.get("worker", b"")) or None,
-        data=(None if not data else payload.decode(data))
-        or ({name: text(value) for name, value in fields.items() if name not in _OWN_FIELDS} or None),
+        data=_decode_data(fields, data, broken_fields(raw, counts=[b"attempt"], times=[b"at"])),
     )
+
+
+def _decode_data(fields: Mapping[str, bytes], data: bytes | None, broken: Mapping[str, str]) -> Any:
+    """Return the event's data, else the fields that only its writer knows; with those that cannot be read."""
+    value = (payload.decode(data) if data else None) or {
+        name: text(value) for name, value in fields.items() if name not in _OWN_FIELDS
+    }
+    if broken:
+        return {**(value if isinstance(value, dict) else {"data": value}), BROKEN: broken}
+    return value or None

@@ -8,12 +8,13 @@ import orjson
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.ports import Gauge, JobEnd, NotEnded, WorkerInfo
+from corral.errors import RedisResponseError
 from corral.protocols.bridgemq import codec
 from corral.protocols.bridgemq.codec import STATES, JobRecord
 from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, BridgemqKeys
 from corral.protocols.bridgemq.scripts import SCRIPTS, BridgemqPort
 from corral.protocols.operator import search
-from corral.protocols.wire import text
+from corral.protocols.wire import text, time_ms, whole
 from corral.store.client import Store
 from corral.store.scanning import keys_with_prefix
 
@@ -107,7 +108,7 @@ class BridgemqInspector(BridgemqPort):
         names = await keys_with_prefix(self._store, prefix)
         counts = await self._store.call("MGET", *names) if names else []
         return {
-            text(name[len(prefix.encode()) :]): int(count)
+            text(name[len(prefix.encode()) :]): whole(count)
             for name, count in zip(names, counts, strict=True)
             if count is not None and count.lstrip(b"-").isdigit()
         }
@@ -183,9 +184,7 @@ class BridgemqInspector(BridgemqPort):
         beats = await self._store.call("MGET", *[self._keys.heartbeat(name) for name in names])
         descriptions = await self._store.call("MGET", *[self._keys.worker(name) for name in names])
         return [
-            WorkerInfo(
-                name=name, seen_at=int(beat) if beat.isdigit() else None, extra=_description(description)
-            )
+            WorkerInfo(name=name, seen_at=time_ms(beat) or None, extra=_description(description))
             for name, beat, description in zip(names, beats, descriptions, strict=True)
             if beat is not None
         ]
@@ -197,8 +196,11 @@ class BridgemqInspector(BridgemqPort):
 async def bridgemq_queues(store: Store, namespace: str) -> list[str]:
     """Return the names of the queues in a namespace: those that were seen, and those that are paused."""
     keys = BridgemqKeys(namespace, DEFAULT_QUEUE)
-    known, paused = await store.pipe([("SMEMBERS", keys.known), ("SMEMBERS", keys.paused)])
-    return sorted({text(name) for name in (*known, *paused)})
+    names: set[str] = set()
+    for members in await store.pipe_each([("SMEMBERS", keys.known), ("SMEMBERS", keys.paused)]):
+        # where one is another kind of key, the usual queue is listed, and its readers say what is wrong
+        names |= {DEFAULT_QUEUE} if isinstance(members, RedisResponseError) else set(map(text, members))
+    return sorted(names)
 
 
 def _end_of(job: Job | None, is_known: bool) -> JobEnd | NotEnded:
@@ -218,7 +220,7 @@ def _end_of(job: Job | None, is_known: bool) -> JobEnd | NotEnded:
 def _decode(row: Sequence[Any]) -> Job:
     job_id, raw, status, result, attempts, fence, failure, progress, summary, holder = row
     record = JobRecord(
-        raw=raw or None, status=status.decode(), result=result or None, attempts=attempts or None,
+        raw=raw or None, status=text(status), result=result or None, attempts=attempts or None,
         fence=fence or None, failure=failure, progress=progress or None, summary=summary or None,
         holder=holder or None,
     )  # fmt: skip

@@ -27,7 +27,7 @@ from corral.core.outcome import (
 from corral.core.ports import JobEnd, Profile
 from corral.errors import PayloadTooLarge
 from corral.protocols.bullmq.options import decode_options, deduplication_of, encode_options, parent_of
-from corral.protocols.wire import clean, fields_of, pack, text
+from corral.protocols.wire import BROKEN, broken_fields, clean, count, fields_of, pack, text, time_ms
 
 STATES = {
     "wait": JobState.WAITING,
@@ -43,6 +43,8 @@ STATES = {
 
 NEW_FIELDS = {b"name", b"data", b"opts", b"timestamp", b"delay", b"priority"}
 """The fields of a job that was never claimed and has no relation to other jobs."""
+_COUNTS = (b"atm", b"attemptsMade", b"ats", b"stc")
+_TIMES = (b"timestamp", b"processedOn", b"finishedOn")
 RECENT_MS = 1000
 """A job that ran no longer than this is still near the head of the active list."""
 
@@ -186,17 +188,18 @@ def decode_job(
     if claimed_at is not None and fields.keys() == NEW_FIELDS:
         # the usual case first: this runs once for every job
         return Job(
-            id=job_id if isinstance(job_id, str) else job_id.decode(),
+            id=job_id if isinstance(job_id, str) else text(job_id),
             name=text(fields[b"name"]),
             data=payload.decode(fields[b"data"]),
             queue=queue,
             options=decode_options(fields[b"opts"]),
             state=state,
             starts=1,
-            created_at=int(fields[b"timestamp"]),
+            created_at=time_ms(fields[b"timestamp"]),
             started_at=claimed_at,
             worker=claimed_by,
         )
+    broken = broken_fields(fields, _COUNTS, _TIMES) if claimed_at is None else {}
     take = fields.pop
     take(b"delay", None)
     take(b"priority", None)
@@ -209,29 +212,29 @@ def decode_job(
     trace = take(b"stacktrace", None)
     worker, doomed, progress = take(b"pb", None), take(b"defa", None), take(b"progress", None)
     started, finished = take(b"processedOn", None), take(b"finishedOn", None)
-    starts = int(take(b"ats", 0))
+    starts = count(take(b"ats", None))
     if claimed_at is not None:
         starts += 1
     return Job(
-        id=job_id if isinstance(job_id, str) else job_id.decode(),
+        id=job_id if isinstance(job_id, str) else text(job_id),
         name=text(take(b"name", b"")),
         data=payload.decode(take(b"data", b"{}")),
         queue=queue,
         options=decode_options(take(b"opts", b"{}")),
         state=state,
-        attempts_made=int(attempts_made or 0),
+        attempts_made=count(attempts_made),
         starts=starts,
-        stalls=int(take(b"stc", 0)),
-        created_at=int(take(b"timestamp", 0)),
-        started_at=claimed_at or (int(started) if started else None),
-        finished_at=int(finished) if finished else None,
+        stalls=count(take(b"stc", None)),
+        created_at=time_ms(take(b"timestamp", None)),
+        started_at=claimed_at or (time_ms(started) if started else None),
+        finished_at=time_ms(finished) if finished else None,
         progress=None if progress is None else payload.decode(progress),
         result=None if result is None else payload.decode(result),
         reason=None if reason is None else text(reason),
         trace=() if trace is None else _decode_trace(trace),
         worker=claimed_by or (None if worker is None else text(worker)),
         doomed=None if doomed is None else text(doomed),
-        extra={name.decode(): value for name, value in fields.items()} if fields else {},
+        extra={text(name): value for name, value in fields.items()} | ({BROKEN: broken} if broken else {}),
     )
 
 

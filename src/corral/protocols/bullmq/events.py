@@ -18,7 +18,7 @@ from corral.core.event import (
 from corral.protocols.base import Binding
 from corral.protocols.bullmq.keys import NAME, BullmqKeys
 from corral.protocols.events import BaseEventLog
-from corral.protocols.wire import fields_of, text
+from corral.protocols.wire import BROKEN, LATEST_MS, broken_fields, count, entry_time, fields_of, text
 from corral.store import streams
 
 DEAD, RETRY = EventKind.DEAD.encode(), EventKind.RETRY.encode()
@@ -99,15 +99,20 @@ def decode_columns(entries: Sequence[Sequence[Any]], before: Sequence[bytes] = (
         kind, job_id, name, attempt, prev = columns_in([*flat, None])
         job_ids(job_id)
         names(name)
-        attempts(int(attempt) if attempt else None)
+        attempts((count(attempt) or None) if attempt else None)
         previous(prev)
         if kind in _TRANSLATED:
             kind = _translate(kind, job_id, prev, last)
         kinds(kind or b"")
-        data(_as_json({key: flat[index] for key, index in rest}) if rest else None)
+        if attempt and columns.attempts[-1] is None:
+            data(_with_broken(flat))
+        else:
+            data(_as_json({key: flat[index] for key, index in rest}) if rest else None)
         last = flat
     columns.ids.extend(entry_id for entry_id, _ in entries)
     columns.at.extend(int(entry_id.partition(b"-")[0]) for entry_id in columns.ids)
+    if columns.at and columns.at[-1] > LATEST_MS:
+        columns.at[:] = map(entry_time, columns.ids)
     columns.workers.extend([None] * len(columns))
     return columns
 
@@ -126,6 +131,16 @@ def _translate(kind: bytes, job_id: bytes | None, prev: bytes | None, last: Sequ
     return RETRY if prev == b"active" else kind
 
 
+def _with_broken(flat: Sequence[bytes]) -> bytes | None:
+    """Return the other fields of an entry as JSON, and the number that cannot be read."""
+    fields = fields_of(flat)
+    broken = broken_fields(fields, counts=[b"attemptsMade"])
+    rest = {key: value for key, value in fields.items() if key not in _COLUMNS}
+    if not broken:
+        return _as_json(rest) if rest else None
+    return orjson.dumps({**{text(key): _value(key, value) for key, value in rest.items()}, BROKEN: broken})
+
+
 def _as_json(fields: dict[bytes, bytes]) -> bytes:
     """Return the other fields of an entry as one JSON object; a value that is JSON stays as it is."""
     if len(fields) == 1:
@@ -138,6 +153,6 @@ def _as_json(fields: dict[bytes, bytes]) -> bytes:
 def _value(key: bytes, value: bytes) -> Any:
     if key in (b"returnvalue", b"data"):
         return orjson.Fragment(json_value(value))
-    if key in (b"delay", b"count") and value.isdigit():
+    if key in (b"delay", b"count") and value.isdigit() and len(value) < 19:
         return int(value)
     return text(value)

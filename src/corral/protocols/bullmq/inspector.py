@@ -10,12 +10,13 @@ from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.naming import RESERVED_IDS
 from corral.core.ports import Gauge, JobEnd, Limit, NotEnded, WorkerInfo
+from corral.protocols.base import broken_job
 from corral.protocols.bullmq import codec
 from corral.protocols.bullmq.keys import LISTS, STATE_KEYS
 from corral.protocols.bullmq.scripts import BullmqPort
 from corral.protocols.ends import ended_hashes
 from corral.protocols.operator import search
-from corral.protocols.wire import text
+from corral.protocols.wire import text, within
 from corral.store.client import Store
 from corral.store.scanning import escape_pattern, scan_all
 
@@ -103,7 +104,12 @@ class BullmqInspector(BullmqPort):
         # other keys of the queue are not its jobs
         rows = await self._run("read_jobs", *[job_id for job_id in ids if job_id not in RESERVED_IDS])
         queue = self._binding.queue
-        return [codec.decode_job(row[0], row[1], queue, codec.STATES.get(row[2].decode())) for row in rows]
+        return [
+            broken_job(text(job_id), queue, codec.STATES.get(text(state)), text(fields))
+            if isinstance(fields, bytes)
+            else codec.decode_job(job_id, fields, queue, codec.STATES.get(text(state)))
+            for job_id, fields, state in rows
+        ]
 
     async def ends(self, ids: Sequence[str]) -> list[JobEnd | NotEnded]:
         # completed or failed, the time it ended is there; a retry takes it away
@@ -264,5 +270,5 @@ async def bullmq_queues(store: Store, namespace: str) -> list[str]:
 
 
 def number(raw: bytes | None) -> int | None:
-    """Return a number as a hash has it; None where there is none."""
-    return None if raw is None else int(float(raw))
+    """Return a number as a hash has it; None where there is none, or something else."""
+    return None if raw is None else within(raw, -(2**63), 2**63 - 1)

@@ -10,6 +10,7 @@ from corral.core import payload
 from corral.core.job import Backoff, JobOptions, Keep
 from corral.core.options import Capability
 from corral.errors import InvalidOptions, short_repr
+from corral.protocols.wire import whole
 
 CAPABILITIES = frozenset(
     {
@@ -129,7 +130,7 @@ def decode_options(raw: bytes) -> ReadOptions:
         keep_completed=_decode_keep(wire.get("removeOnComplete")),
         keep_dead=_decode_keep(wire.get("removeOnFail")),
         lifo=bool(wire.get("lifo")),
-        keep_logs=wire.get("kl") or None,
+        keep_logs=_number(wire.get("kl")) or None,
         extra=extra,
     )
 
@@ -140,17 +141,17 @@ _OWN_OPTIONS = frozenset(
 
 
 def _number(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) else 0
+    return whole(value) if isinstance(value, int | float) else 0
 
 
 def _decode_backoff(wire: Any) -> Backoff | None:
     if isinstance(wire, int | float) and not isinstance(wire, bool):
-        return Backoff("fixed", int(wire))
+        return Backoff("fixed", _number(wire))
     if not isinstance(wire, dict):
         return None
-    return Backoff(
-        str(wire.get("type", "fixed")), _number(wire.get("delay")), float(wire.get("jitter") or 0.0)
-    )
+    jitter = wire.get("jitter")
+    share = float(jitter) if isinstance(jitter, int | float) and 0 <= jitter <= 1 else 0.0
+    return Backoff(str(wire.get("type", "fixed")), _number(wire.get("delay")), share)
 
 
 def _decode_keep(wire: Any) -> Keep | None:
@@ -160,9 +161,12 @@ def _decode_keep(wire: Any) -> Keep | None:
         case bool():
             return Keep(count=0) if wire else Keep()
         case int() | float():
-            return Keep(count=int(wire)) if wire >= 0 else Keep()
+            return Keep(count=_number(wire)) if wire >= 0 else Keep()
         case dict():
-            return Keep(count=wire.get("count"), age=wire.get("age"))
+            count, age = wire.get("count"), wire.get("age")
+            return Keep(
+                count=None if count is None else _number(count), age=None if age is None else _number(age)
+            )
     return None
 
 

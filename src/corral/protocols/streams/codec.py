@@ -23,7 +23,7 @@ from corral.errors import (
 )
 from corral.protocols.streams.keys import NAME, QUEUE, StreamsKeys
 from corral.protocols.streams.options import check_options, idempotency_key_of, ttl_of
-from corral.protocols.wire import clean, fields_of, text, whole
+from corral.protocols.wire import BROKEN, broken_fields, clean, count, fields_of, text, time_ms
 
 TASKS: tuple[str, ...] = ("chat", "plan", "code", "tool", "rag", "embed")
 """The job names of the contract."""
@@ -147,7 +147,7 @@ def decode_claim(row: Sequence[Any], consumer: str, now: int) -> Claim[EntryRece
         state=JobState.ACTIVE,
         starts=starts,
         stalls=starts - 1,
-        created_at=whole(created),
+        created_at=time_ms(created),
         started_at=now,
         worker=consumer,
     )
@@ -156,14 +156,16 @@ def decode_claim(row: Sequence[Any], consumer: str, now: int) -> Claim[EntryRece
 
 def decode_job(flat: Sequence[bytes], events: Sequence[JobEvent] = ()) -> Job:
     """Return a job from the fields of its hash; `events` are its latest ones, newest first."""
-    fields = {text(name): value for name, value in fields_of(flat).items()}
+    raw = fields_of(flat)
+    broken = broken_fields(raw, counts=[b"ttl_s"], times=[b"created_ts", b"updated_ts"])
+    fields = {text(name): value for name, value in raw.items()}
     status = text(fields.pop("status", b""))
     state = STATES.get(status)
     result, error = fields.pop("result", b""), fields.pop("error", b"")
-    updated = whole(fields.pop("updated_ts", b""))
+    updated = time_ms(fields.pop("updated_ts", b""))
     reason, trace = _decode_error(error)
     started = next((event.at for event in events if event.kind == EventKind.ACTIVE), None)
-    progress = next((event.data["data"] for event in events if event.kind == EventKind.PROGRESS), None)
+    progress = next((event.data.get("data") for event in events if event.kind == EventKind.PROGRESS), None)
     return Job(
         id=text(fields.pop("job_id", b"")),
         name=text(fields.pop("task", b"")),
@@ -172,14 +174,16 @@ def decode_job(flat: Sequence[bytes], events: Sequence[JobEvent] = ()) -> Job:
         options=_decode_options(fields.pop("ttl_s", b"")),
         state=state,
         attempts_made=1 if state in (JobState.COMPLETED, JobState.DEAD) else 0,
-        created_at=whole(fields.pop("created_ts", b"")),
+        created_at=time_ms(fields.pop("created_ts", b"")),
         started_at=started,
         finished_at=updated if state in OVER else None,
         progress=progress,
         result=payload.decode(result) if result else None,
         reason=reason,
         trace=trace,
-        extra={"status": status, "updated_ts": updated} | {name: text(raw) for name, raw in fields.items()},
+        extra={"status": status, "updated_ts": updated}
+        | {name: text(value) for name, value in fields.items()}
+        | ({BROKEN: broken} if broken else {}),
     )
 
 
@@ -199,7 +203,7 @@ def decode_end(values: Sequence[bytes | None]) -> JobEnd:
 
 def _decode_options(ttl: bytes) -> JobOptions:
     # a single attempt: a failure is final here
-    return JobOptions(attempts=1, backoff=None, extra={"ttl_s": whole(ttl)})
+    return JobOptions(attempts=1, backoff=None, extra={"ttl_s": count(ttl)})
 
 
 def _decode_error(raw: bytes) -> tuple[str | None, tuple[str, ...]]:

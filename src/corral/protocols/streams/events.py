@@ -18,7 +18,7 @@ from corral.core.job import Job
 from corral.protocols.base import Binding
 from corral.protocols.events import BaseEventLog
 from corral.protocols.streams.keys import NAME, QUEUE, StreamsKeys
-from corral.protocols.wire import text
+from corral.protocols.wire import BROKEN, broken_fields, entry_time, text, time_ms
 from corral.store import streams
 
 KINDS: Mapping[tuple[bytes, bytes], bytes] = {
@@ -81,16 +81,19 @@ def decode_columns(entries: Sequence[Sequence[Any]], job_id: str | None = None) 
     job_ids, names, workers = columns.job_ids.append, columns.names.append, columns.workers.append
     data = columns.data.append
     for entry_id, flat in entries:
-        get = dict(zip(flat[::2], flat[1::2], strict=False)).get
+        fields = dict(zip(flat[::2], flat[1::2], strict=False))
+        get = fields.get
         kind, step = get(b"type", b""), get(b"step", b"")
         ids(entry_id)
-        at(_time(get(b"ts", b""), entry_id))
+        time = time_ms(get(b"ts"))
+        at(time or entry_time(entry_id))
         kinds(KINDS.get((kind, step)) or KINDS_BY_TYPE.get(kind, kind))
         job_ids(get(b"job_id", job_id) or None)
         names(get(b"task") or None)
         workers(get(b"worker") or None)
         step_json = orjson.dumps(text(step))
-        data(b'{"step":' + step_json + b',"data":' + json_value(get(b"data") or b"{}") + b"}")
+        broken = b"" if time else _broken(fields)
+        data(b'{"step":' + step_json + b',"data":' + json_value(get(b"data") or b"{}") + broken + b"}")
     nothing = [None] * len(columns)
     columns.attempts.extend(nothing)
     columns.previous.extend(nothing)
@@ -102,8 +105,7 @@ def _part(data: Mapping[str, Any], name: str) -> Any:
     return inner.get(name) if isinstance(inner, dict) else None
 
 
-def _time(raw: bytes, entry_id: bytes) -> int:
-    try:
-        return int(raw) or int(entry_id.partition(b"-")[0])
-    except ValueError:
-        return int(entry_id.partition(b"-")[0])
+def _broken(fields: Mapping[bytes, bytes]) -> bytes:
+    """Return the member of an event's data that shows a time which cannot be read; nothing without one."""
+    broken = broken_fields(fields, times=[b"ts"])
+    return b',"%b":%b' % (BROKEN.encode(), orjson.dumps(broken)) if broken else b""

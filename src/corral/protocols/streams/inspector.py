@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
+from corral.core.event import as_json
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.ports import Gauge, JobEnd, NotEnded, WorkerInfo
 from corral.errors import RedisResponseError
+from corral.protocols.base import broken_job
 from corral.protocols.ends import ended_hashes
 from corral.protocols.operator import search
 from corral.protocols.streams import codec
 from corral.protocols.streams.events import decode_events
+from corral.protocols.streams.keys import QUEUE
 from corral.protocols.streams.scripts import SCRIPTS, StreamsPort
-from corral.protocols.wire import fields_of, text
+from corral.protocols.wire import fields_of, text, time_ms
 
 COUNT_STEP = 2000
 """Entries counted in one script call, where the server cannot tell the backlog itself."""
@@ -58,7 +61,7 @@ class StreamsInspector(StreamsPort):
                 ids = await self._ended_ids(state)
         jobs: list[Job] = []
         for begin in range(0, len(ids), 500):
-            jobs += [job for job in await self._read(ids[begin : begin + 500]) if job.state is state]
+            jobs += [job for job in await self._read(ids[begin : begin + 500], state) if job.state is state]
             if len(jobs) >= start + count:
                 break
         return jobs[start : start + count]
@@ -91,17 +94,28 @@ class StreamsInspector(StreamsPort):
         return list(ids)
 
     async def job(self, job_id: str) -> Job | None:
-        fields, entries = await self._store.pipe(
+        fields, entries = await self._store.pipe_each(
             [
                 ("HGETALL", self._keys.job(job_id)),
                 ("XREVRANGE", self._keys.job_events(job_id), "+", "-", "COUNT", LATEST_EVENTS),
             ]
         )
-        return codec.decode_job(fields, decode_events(entries)) if fields else None
+        if isinstance(fields, RedisResponseError) or not fields:
+            return None
+        # a job's events may be of another kind: the job itself is shown all the same
+        return codec.decode_job(
+            fields, [] if isinstance(entries, RedisResponseError) else decode_events(entries)
+        )
 
-    async def _read(self, ids: Sequence[str]) -> list[Job]:
-        rows = await self._store.pipe([("HGETALL", self._keys.job(job_id)) for job_id in ids])
-        return [codec.decode_job(fields) for fields in rows if fields]
+    async def _read(self, ids: Sequence[str], state: JobState) -> list[Job]:
+        rows = await self._store.pipe_each([("HGETALL", self._keys.job(job_id)) for job_id in ids])
+        return [
+            broken_job(job_id, QUEUE, state, fields)
+            if isinstance(fields, RedisResponseError)
+            else codec.decode_job(fields)
+            for job_id, fields in zip(ids, rows, strict=True)
+            if fields
+        ]
 
     async def ends(self, ids: Sequence[str]) -> list[JobEnd | NotEnded]:
         return await ended_hashes(
@@ -131,7 +145,7 @@ class StreamsInspector(StreamsPort):
                 break
             after = f"({entries[-1][0].decode()}"
             events = decode_events(entries)
-            lines += [str(event.data["data"]["line"]) for event in events if event.kind == "log"]
+            lines += [_line(event.data.get("data")) for event in events if event.kind == "log"]
         return lines[start : start + count]
 
     async def workers(self) -> list[WorkerInfo]:
@@ -151,8 +165,8 @@ class StreamsInspector(StreamsPort):
             name, seen_at, alive_ms = consumer[b"name"], now - consumer[b"idle"], FOREIGN_ALIVE_MS
             if name in ours:
                 # a renewal shows in the group, an idle worker's turn in the registry
-                seen_at = max(seen_at, int(ours[name][0]))
-                alive_ms = max(int(ours[name][1]), ALIVE_MS)
+                beat, interval = [*map(time_ms, ours[name]), 0, 0][:2]
+                seen_at, alive_ms = max(seen_at, beat), max(interval, ALIVE_MS)
             if now - seen_at <= alive_ms:
                 extra = {"active": consumer[b"pending"], "is_ours": name in ours}
                 workers.append(WorkerInfo(name=text(name), seen_at=seen_at, extra=extra))
@@ -161,6 +175,11 @@ class StreamsInspector(StreamsPort):
     async def is_paused(self) -> bool:
         """Return False: the contract has no pause."""
         return False
+
+
+def _line(data: Any) -> str:
+    """Return the line of a log event; a foreign worker's may have another shape."""
+    return str(data["line"]) if isinstance(data, dict) and "line" in data else as_json(data).decode()
 
 
 def job_ids_of(entries: Sequence[Sequence[Any]]) -> list[str]:

@@ -27,6 +27,8 @@ for position = 5, #ARGV do
   local id, names = ARGV[position], {}
   for i, part in ipairs(PARTS) do names[i] = JOBS .. part .. id end
   local known = call("MGET", unpack(names))
+  -- another kind of key: shown as what is no job
+  if not known[1] and call("EXISTS", names[1]) == 1 then known[1] = "not a string" end
   if (known[1] or known[2] or known[3]) and is_wanted(known[1], known[7]) then
     local failure = try("HGETALL", JOBS .. "failure:" .. id)
     local status = known[2] or found_in(id)

@@ -20,7 +20,7 @@ from corral.protocols.streams.http import documents
 from corral.protocols.streams.http.documents import FINAL_STATUSES, ListingCursor
 from corral.protocols.streams.inspector import job_ids_of
 from corral.protocols.streams.scripts import SCRIPTS, StreamsPort
-from corral.protocols.wire import pack, text, whole
+from corral.protocols.wire import pack, text, time_ms
 from corral.store import streams
 from corral.store.scanning import escape_pattern
 
@@ -66,7 +66,7 @@ class StreamsHttpApi(StreamsPort):
             verdict=AdmissionVerdict(word.decode()),
             job_id=job_id.decode(),
             status=status.decode(),
-            created_at=whole(created),
+            created_at=time_ms(created),
             backlog=backlog,
             left=left,
             wait_ms=wait_ms,

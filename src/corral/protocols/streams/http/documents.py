@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from corral.core.http_api import OwnedJob, TailEvent
-from corral.protocols.wire import fields_of, text, whole
+from corral.protocols.wire import BROKEN, broken_fields, count, entry_time, fields_of, text, time_ms
 
 FINAL_STATUSES = frozenset({b"done", b"error", b"canceled"})
 """The statuses of a job that is over, and the types of event that end a tail."""
@@ -23,16 +23,22 @@ def is_job_id(job_id: str) -> bool:
 
 
 def job_document(flat: Sequence[bytes]) -> dict[str, Any]:
-    """Return the nine fields of a job's hash, its JSON fields as JSON; other fields are left out."""
+    """Return the nine fields of a job's hash, its JSON fields as JSON; other fields are left out.
+
+    Numbers that cannot be read are 0, and stand under `_broken` as they are.
+    """
     fields = fields_of(flat)
 
     def raw(name: str) -> bytes:
         return fields.get(name.encode(), b"")
 
+    broken = broken_fields(fields, counts=[b"ttl_s"], times=[b"created_ts", b"updated_ts"])
     return {
         **{name: text(raw(name)) for name in ("job_id", "task", "status")},
         **{name: _json(raw(name)) for name in ("payload", "result", "error")},
-        **{name: whole(raw(name)) for name in ("created_ts", "updated_ts", "ttl_s")},
+        **{name: time_ms(raw(name)) for name in ("created_ts", "updated_ts")},
+        "ttl_s": count(raw("ttl_s")),
+        **({BROKEN: broken} if broken else {}),
     }
 
 
@@ -57,13 +63,15 @@ def _json(raw: bytes) -> Any:
 def tail_event(entry_id: bytes, flat: Sequence[bytes]) -> TailEvent:
     """Return an entry of a job's own stream as a tail sends it."""
     fields = fields_of(flat)
-    kind = fields.get(b"type", b"")
+    kind, time = fields.get(b"type", b""), time_ms(fields.get(b"ts"))
     data = {
         "type": text(kind),
-        "ts": whole(fields.get(b"ts", b"")) or int(entry_id.split(b"-")[0]),
+        "ts": time or entry_time(entry_id),
         "step": text(fields.get(b"step", b"")),
         "data": _json(fields.get(b"data", b"") or b"{}"),
     }
+    if not time and (broken := broken_fields(fields, times=[b"ts"])):
+        data[BROKEN] = broken
     return TailEvent(entry_id.decode(), text(kind), orjson.dumps(data), kind in FINAL_STATUSES)
 
 
