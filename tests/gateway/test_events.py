@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -395,6 +397,78 @@ async def test_a_client_that_disconnects_leaves_nothing_behind(open_gateway: Ope
     assert await becomes_true(lambda: gateway.state.tails.count == 0)
     assert await becomes_true(lambda: not gateway.server.server_state.tasks)
     assert gateway.state._tails_by_client.total() == 0
+
+
+def test_no_more_tails_start_at_once_than_a_client_may_have(open_gateway: OpenGateway) -> None:
+    gateway = open_gateway(tails_per_client=3)
+    request = f"GET /v1/jobs/{gateway.submit()}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    with ExitStack() as stack:
+        connections = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), timeout=10))
+            for _ in range(20)
+        ]
+        for connection in connections:
+            connection.sendall(request)
+        statuses = [connection.recv(12) for connection in connections]
+    assert statuses.count(b"HTTP/1.1 200") == 3
+    assert statuses.count(b"HTTP/1.1 429") == 17
+
+
+def test_a_tail_that_was_refused_takes_no_place(open_gateway: OpenGateway) -> None:
+    gateway = open_gateway(tails_per_client=1)
+    for _ in range(3):
+        with gateway.tail("0b9f2a52-6a3c-4bb5-9a3c-3c1b6f3f0e55") as tail:
+            assert tail.status == 404
+    assert not gateway.state._tails_by_client
+
+
+HANG_UPS = {
+    "a tail": "GET /v1/jobs/{job_id}/events HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a tail with a request behind it": "GET /v1/jobs/{job_id}/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /liv",
+    "a wait": "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    'Prefer: wait=30\r\nContent-Length: 31\r\n\r\n{{"task": "chat", "payload": {{}}}}',
+}
+
+
+@pytest.mark.parametrize("case", HANG_UPS)
+def test_a_client_that_hangs_up_frees_its_place_at_once(open_gateway: OpenGateway, case: str) -> None:
+    gateway = open_gateway()
+    request = HANG_UPS[case].format(job_id=gateway.submit()).encode()
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as connection:
+        connection.sendall(request)
+        assert eventually(lambda: gateway.state._tails_by_client.total() == 1)
+        assert eventually(lambda: gateway.state.tails.count == 1)
+    assert eventually(lambda: gateway.state._tails_by_client.total() == 0, seconds=3)
+    assert eventually(lambda: gateway.state.tails.count == 0, seconds=3)
+
+
+def test_what_is_read_ahead_for_a_tail_is_limited_by_bytes(
+    open_gateway: OpenGateway, client: redis.Redis
+) -> None:
+    gateway = open_gateway(tail_bytes=200_000, send_timeout_s=30)
+    job_id = gateway.submit()
+    for _ in range(100):
+        emit(client, job_id, "progress", json.dumps({"filler": "x" * 90_000}))
+    with gateway.tail(job_id, seconds=20) as tail:
+        [open_tail] = gateway.state.tails._tails[job_id]
+        # the kernel has some, the transport some: the rest waits in Redis
+        assert eventually(lambda: open_tail.buffer.is_full)
+        assert not eventually(lambda: open_tail.buffer._size > 200_000, seconds=0.3)
+        emit(client, job_id, "done")
+        assert kinds(list(tail)) == ["hello", "queued", *["progress"] * 100, "done"]
+
+
+def test_an_event_larger_than_a_tails_buffer_is_sent_all_the_same(
+    open_gateway: OpenGateway, client: redis.Redis
+) -> None:
+    gateway = open_gateway(tail_bytes=2048, sweep_s=0.05)
+    job_id = gateway.submit()
+    for size in (10, 500_000, 10, 500_000, 500_000):
+        emit(client, job_id, "progress", json.dumps({"filler": "x" * size}))
+    emit(client, job_id, "done")
+    with gateway.tail(job_id) as tail:
+        assert kinds(list(tail)) == ["hello", "queued", *["progress"] * 5, "done"]
 
 
 def test_a_client_that_does_not_read_is_disconnected_with_a_last_event(

@@ -46,7 +46,7 @@ async def fill(app: Corral) -> None:
                 raise Unrecoverable("odd")
             return {"n": job.data["n"]}
 
-    added = [(queue, await queue.add(_name(queue), {"n": n})) for queue in queues for n in range(4)]
+    added = [(queue, await queue.add(_name(queue), {"n": n})) for queue in queues for n in range(2)]
     for protocol in ("bullmq", "bridgemq", "streams"):
         async with working(app, protocol=protocol):
             for queue, job in added:
@@ -55,7 +55,7 @@ async def fill(app: Corral) -> None:
     for queue in queues:
         if "delay" in queue.protocol.spec.capabilities:
             await queue.add(_name(queue), {"n": 4}, delay=10**9)
-        for n in range(5, 8):
+        for n in range(5, 7):
             await queue.add(_name(queue), {"n": n})
         await queue.ports.broker.turn([], 1)
 
@@ -78,7 +78,7 @@ class HealthyServer:
         keys = sorted(self.client.keys("*"))
         self._dumps = {key: self.client.dump(key) for key in keys}
         self.shown = self.read()
-        assert len(self.shown) > 150
+        assert len(self.shown) > 100
 
     @property
     def keys(self) -> list[bytes]:
@@ -280,6 +280,8 @@ class OddWrite:
         if owner is None:
             # the queue itself; its other jobs are listed where its lists have one member more
             is_event = key.endswith("events") and not self.is_retyped
+            if key.endswith(":holders"):
+                return True  # a hash with a field for each active job
             return reader == "detail" or (not is_event and (self.is_retyped or not item))
         return not item or item[0] == owner
 

@@ -226,3 +226,19 @@ def test_a_preferred_wait_returns_the_job_as_it_is_shown(gateway: Gateway, clien
     response = gateway.create(headers={**key, "Prefer": "wait=5"})
     assert response.status_code == 200
     assert response.json() == json.loads(gateway.client.get(f"/v1/jobs/{job_id}").text)
+
+
+def test_pages_of_jobs_are_limited_by_bytes(open_gateway: OpenGateway) -> None:
+    gateway = open_gateway(max_page_bytes=10_000)
+    ids = {gateway.submit({"filler": "x" * size}) for size in (*[3000] * 12, 50_000)}
+    for path in ("/v1/jobs?limit=500", "/v1/queues/streams/jobs/jobs?state=waiting&limit=500"):
+        listed: list[str] = []
+        following: str | None = ""
+        while following is not None:
+            page = gateway.client.get(f"{path}&cursor={following}").json()
+            sizes = [len(str(job)) for job in page["jobs"]]
+            assert len(sizes) <= 1 or sum(sizes) < 15_000
+            listed += [job.get("job_id") or job["id"] for job in page["jobs"]]
+            following = page["next"]
+        assert len(listed) == len(ids)
+        assert set(listed) == ids

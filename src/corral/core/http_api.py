@@ -105,9 +105,12 @@ class HttpApi(Protocol):
         """Return one job; None where it does not exist."""
 
     async def page(
-        self, cursor: str, count: int, status: str | None, task: str | None, owner: str | None
+        self, cursor: str, count: int, status: str | None, task: str | None, owner: str | None, max_bytes: int
     ) -> JobListing:
-        """Return up to `count` jobs from `cursor` on ("": the beginning) that match."""
+        """Return up to `count` jobs from `cursor` on ("": the beginning) that match.
+
+        They have at most `max_bytes`, except where a single one has more.
+        """
 
     async def check(self) -> dict[str, str]:
         """Prepare what jobs need; return what is ready, by its name."""
@@ -115,8 +118,11 @@ class HttpApi(Protocol):
     async def tail_state(self, job_id: str) -> TailState | None:
         """Return a job's status and the extent of its events; None where it does not exist."""
 
-    async def read(self, positions: Sequence[tuple[str, str]], count: int) -> list[TailBatch]:
-        """For each (job id, id of the last event seen or "0-0"): return up to `count` later events."""
+    async def read(self, positions: Sequence[tuple[str, str]], count: int, max_bytes: int) -> list[TailBatch]:
+        """For each (job id, id of the last event seen or "0-0"): return up to `count` later events.
+
+        They have at most `max_bytes`, except where a single one has more.
+        """
 
     async def changed(self, positions: Sequence[tuple[str, str]], is_thorough: bool) -> list[str]:
         """Return the ids among these that have later events or are gone; `is_thorough`: or are over."""

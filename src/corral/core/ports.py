@@ -224,8 +224,13 @@ class EventWaiter(Protocol):
 class EventLog(Protocol):
     """The events of a queue, in order."""
 
-    async def range(self, after: str = "-", count: int = 1000) -> list[JobEvent]:
-        """Return up to `count` events later than id `after` ("-": from the beginning)."""
+    async def range(
+        self, after: str = "-", count: int = 1000, max_bytes: int | None = None
+    ) -> list[JobEvent]:
+        """Return up to `count` events later than id `after` ("-": from the beginning).
+
+        With `max_bytes`, only as many as fit into it, and at least one.
+        """
 
     def tail(self, after: str = "$") -> AsyncGenerator[JobEvent]:
         """Yield events as they come, from later than `after` ("$": from now)."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from httptools import HttpParserError, HttpParserUpgrade
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from corral.gateway.problems import Problem
 from corral.gateway.responses import with_security
@@ -52,6 +52,10 @@ class HttpConnection(HttpToolsProtocol):
     _is_draining = False
     """Whether what arrives is dropped, until the client closes the connection."""
     _closes_after_response = False
+    _unanswered: list[RequestResponseCycle]
+    """Requests without a complete response; several where they were pipelined."""
+    _is_streaming = False
+    """Whether the response has no end of its own; a further request would wait for it for ever."""
 
     @property
     def _state(self) -> "GatewayState | None":
@@ -63,6 +67,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
+        self._unanswered = []
         self.address = _network(self.client[0]) if self.client else ""
         self._await_head()
         if self._limits is not None and not self._limits.admit(self):
@@ -73,7 +78,15 @@ class HttpConnection(HttpToolsProtocol):
         self._stop_timer()
         if self._limits is not None:
             self._limits.remove(self)
+        self._disconnect_all()
         super().connection_lost(exc)
+
+    def _disconnect_all(self) -> None:
+        """Tell the app that nobody reads its responses; uvicorn tells only the last of pipelined requests."""
+        for cycle in self._unanswered:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -88,6 +101,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
+        self._unanswered = [cycle for cycle in self._unanswered if not cycle.response_complete]
+        self._unanswered.append(self.cycle)
         self._stop_timer()
         self._awaited = "body"
 
@@ -101,7 +116,8 @@ class HttpConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         for start in range(0, len(data), PARSED_BYTES):
-            if self._is_draining or self.transport.is_closing():
+            is_behind_stream = self._is_streaming and self._awaited is None
+            if self._is_draining or is_behind_stream or self.transport.is_closing():
                 return
             part = data[start : start + PARSED_BYTES]
             try:
@@ -188,11 +204,19 @@ class HttpConnection(HttpToolsProtocol):
         for name, value in with_security(response.raw_headers):
             head += [name, b": ", value, b"\r\n"]
         self.transport.write(b"".join([*head, b"\r\n", bytes(response.body)]))
-        if self.cycle is not None:
-            # the app must neither wait for the rest of the request nor respond
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        self._disconnect_all()
         self._drain()
+
+    def begin_stream(self, scope: Scope) -> None:
+        """Accept nothing behind this request, so that a client which hangs up is noticed at once."""
+        self.pipeline.clear()
+        self.cycle = next(cycle for cycle in self._unanswered if cycle.scope is scope)
+        self.cycle.keep_alive = False
+        self._is_streaming = True
+        if self._awaited == "head":
+            self._stop_timer()
+            self._awaited = None
+        self.flow.resume_reading()
 
     # -- responses to requests that are not complete ----------------------------------------------------
 
@@ -228,7 +252,7 @@ class HttpConnection(HttpToolsProtocol):
         """End a streamed response whose client does not read, past the flow control that holds it back."""
         if self.transport.is_closing():
             return
-        self.cycle.disconnected = True
+        self._disconnect_all()
         self.transport.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(last_frame), last_frame))
         self.transport.close()
         self.loop.call_later(LINGER_S, self.transport.abort)

@@ -52,7 +52,7 @@ def _decode_fragment(value: Any) -> Any:
 
 
 def item_document(item: Struct) -> dict[str, Any]:
-    """Return a job, an event or a worker as JSON; one that is nested too deep as text, beside the others."""
+    """Return a job, an event or a worker as a document; one that is nested too deep without those parts."""
     try:
         document: dict[str, Any] = to_builtins(item)
         encode(document)
@@ -60,6 +60,11 @@ def item_document(item: Struct) -> dict[str, Any]:
         flat = ((name, value) for name, value in asdict(item).items() if not isinstance(value, dict | list))
         document = to_builtins(dict(flat)) | {"_broken": {"data": "nested too deep"}}
     return document
+
+
+def encode_item(item: Struct) -> bytes:
+    """Return the same as JSON."""
+    return encode(item_document(item))
 
 
 def page_response(request: Request, jobs: Sequence[Any], cursor: str | None) -> Response:

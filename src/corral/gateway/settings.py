@@ -53,7 +53,7 @@ class GatewaySettings(BaseSettings):
     feed_s: Annotated[float, Field(gt=0, description="Time between reads of the queues' event logs.")] = 0.2
     retry_ms: Annotated[int, Field(ge=0, description="Reconnection time sent to tails as `retry:`.")] = 2000
     send_timeout_s: Annotated[float, Field(gt=0, description="How long a tail's client may not read.")] = 10.0
-    tail_bytes: Annotated[int, Field(ge=1024, description="Bytes buffered for one tail.")] = 262_144
+    tail_bytes: Annotated[int, Field(ge=1024, description="Bytes read ahead for one tail.")] = 262_144
     tails_per_client: Annotated[int, Field(ge=1, description="Open tails of one client.")] = 500
     max_tails: Annotated[int, Field(ge=1, description="Open tails of one process.")] = 20_000
 
@@ -61,6 +61,7 @@ class GatewaySettings(BaseSettings):
     max_payload_bytes: Annotated[int, Field(ge=2, le=204_800, description="Size of a payload as sent.")] = (
         204_800
     )
+    max_page_bytes: Annotated[int, Field(ge=1024, description="Size of the jobs in a page.")] = 4_194_304
     max_header_bytes: Annotated[int, Field(ge=1024, description="Size of headers and URL.")] = 16_384
     max_headers: Annotated[int, Field(ge=8, description="Number of headers.")] = 100
     max_json_depth: Annotated[int, Field(ge=2, le=150, description="Levels of nesting of a body.")] = 64

@@ -102,25 +102,26 @@ class GatewayState:
 
     def may_tail(self, client: ApiClient) -> bool:
         """Return whether this client may open one more tail."""
-        settings = self.settings
-        is_below = self._tails_by_client[client.name] < settings.tails_per_client
-        return not self.is_stopping and is_below and self.tails.count < settings.max_tails
+        settings, counts = self.settings, self._tails_by_client
+        is_below = counts[client.name] < settings.tails_per_client
+        return not self.is_stopping and is_below and counts.total() < settings.max_tails
 
-    def check_may_tail(self, client: ApiClient) -> None:
-        """Refuse a tail where no more may be opened."""
+    @contextmanager
+    def tail_slot(self, client: ApiClient) -> Iterator[None]:
+        """Count a tail of this client while the block lasts; refuse it where no more may be opened.
+
+        Enter it before the first await of a request: others would pass the same check meanwhile.
+        """
         if self.is_stopping:
             raise Problem("stopping", "the gateway is stopping; reconnect")
         if not self.may_tail(client):
             count, limit = self._tails_by_client[client.name], self.settings.tails_per_client
             raise Problem(
                 "too-many-tails",
-                f"this client has {count} open tails of at most {limit}; close some",
+                f"this client has {count} open tails of at most {limit}, all together at most "
+                f"{self.settings.max_tails}; close some",
                 headers={"Retry-After": str(self.settings.retry_after_s)},
             )
-
-    @contextmanager
-    def tail_slot(self, client: ApiClient) -> Iterator[None]:
-        """Count a tail of this client while the block lasts."""
         self._tails_by_client[client.name] += 1
         try:
             yield

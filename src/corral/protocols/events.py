@@ -24,8 +24,10 @@ class BaseEventLog(BoundPort, ABC):
         self._stream = stream
 
     @abstractmethod
-    async def range(self, after: str = "-", count: int = 1000) -> list[JobEvent]:
-        """Return up to `count` events later than id `after`."""
+    async def range(
+        self, after: str = "-", count: int = 1000, max_bytes: int | None = None
+    ) -> list[JobEvent]:
+        """Return up to `count` events later than id `after`, of at most `max_bytes`."""
 
     async def of_job(self, job: Job, after: str = "-") -> list[JobEvent]:
         if after == "-":

@@ -20,11 +20,27 @@ SCRIPTS = Scripts("corral.store")
 Entry = tuple[bytes, list[bytes]]
 
 
-async def read_range(store: Store, stream: str, after: str, count: int) -> list[Entry]:
-    """Return up to `count` entries later than `after` ("-": from the beginning)."""
+async def read_range(
+    store: Store, stream: str, after: str, count: int, max_bytes: int | None = None
+) -> list[Entry]:
+    """Return up to `count` entries later than `after` ("-": from the beginning).
+
+    With `max_bytes`, only as many as fit into it, and at least one: fewer are then not always the last.
+    """
+    if max_bytes is not None:
+        return (await read_bytes(store, stream, after, count, max_bytes))[0]
     start = after if after == "-" else f"({after}"
     answer = await store.call("XRANGE", stream, start, "+", "COUNT", count)
     return [(entry[0], entry[1]) for entry in answer or []]
+
+
+async def read_bytes(
+    store: Store, stream: str, after: str, count: int, max_bytes: int
+) -> tuple[list[Entry], bytes, bool]:
+    """Return the entries that fit, the first id that the stream keeps, and whether there may be more."""
+    start = after if after == "-" else f"({after}"
+    rows, first, has_more = await store.run(SCRIPTS["range"], [stream], (start, count, max_bytes))
+    return [(entry[0], entry[1]) for entry in rows], first, has_more == 1
 
 
 async def entry_before(store: Store, stream: str, entry_id: bytes) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from contextlib import ExitStack
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
@@ -70,17 +71,18 @@ async def tail_job(
     state, client = authorize(request, Role.READ)
     # a reconnecting browser repeats the URL: the header is newer
     after = parse_event_id(last_event_id or last_id)
-    state.check_may_tail(client)
-    job = visible(state, client, job_id, await state.call(state.http.tail_state(job_id)))
-    position = (job.last if after == NOW else after) or BEGINNING
-    if _has_received_end(position, job):
-        return Response(status_code=204)
-    settings = state.settings
-    hello = gateway_frame(
-        "hello", retry_ms=settings.retry_ms, job_id=job_id, status=job.status, last_id=position
-    )
-    hello += _gap(position, job)
-    return TailResponse(state.tails, settings, hello, {job_id: position}, state.tail_slot(client))
+    with ExitStack() as slot:
+        slot.enter_context(state.tail_slot(client))
+        job = visible(state, client, job_id, await state.call(state.http.tail_state(job_id)))
+        position = (job.last if after == NOW else after) or BEGINNING
+        if _has_received_end(position, job):
+            return Response(status_code=204)
+        settings = state.settings
+        hello = gateway_frame(
+            "hello", retry_ms=settings.retry_ms, job_id=job_id, status=job.status, last_id=position
+        )
+        hello += _gap(position, job)
+        return TailResponse(state.tails, settings, hello, {job_id: position}, slot.pop_all())
 
 
 def _has_received_end(position: str, job: TailState) -> bool:
@@ -117,17 +119,18 @@ async def tail_queues(
 ) -> Response:
     state, client = authorize_all_jobs(request)
     after = _parse_feed_id(last_event_id)
-    state.check_may_tail(client)
     settings = state.settings
 
     async def list_keys() -> list[str]:
         return list(map(key_of, await state.queue_cache.queues(protocol, queue)))
 
-    queues = await state.call(state.queue_cache.queues(protocol, queue))
-    starts = await state.call(asyncio.gather(*(_start(each, after) for each in queues)))
-    positions = {key_of(each): start for each, start in zip(queues, starts, strict=True)}
-    hello = gateway_frame("hello", retry_ms=settings.retry_ms, queues=list(positions))
-    return TailResponse(state.feeds, settings, hello, positions, state.tail_slot(client), list_keys)
+    with ExitStack() as slot:
+        slot.enter_context(state.tail_slot(client))
+        queues = await state.call(state.queue_cache.queues(protocol, queue))
+        starts = await state.call(asyncio.gather(*(_start(each, after) for each in queues)))
+        positions = {key_of(each): start for each, start in zip(queues, starts, strict=True)}
+        hello = gateway_frame("hello", retry_ms=settings.retry_ms, queues=list(positions))
+        return TailResponse(state.feeds, settings, hello, positions, slot.pop_all(), list_keys)
 
 
 def _parse_feed_id(feed_id: str | None) -> tuple[str, str] | None:

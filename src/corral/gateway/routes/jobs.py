@@ -58,7 +58,7 @@ async def create_job(request: Request) -> Response:
     wait_s = requests.preferred_wait_s(request)
     if wait_s is not None:
         wait_s = min(wait_s, state.settings.max_wait_s)
-        ended = await _wait_for_end(state, client, admission.job_id, wait_s)
+        ended = await _wait_for_end(request, state, client, admission.job_id, wait_s)
         if ended is not None:
             headers["Preference-Applied"] = f"wait={wait_s}"
             return json_response(ended.job, headers=headers)
@@ -102,13 +102,13 @@ def _check_admitted(admission: Admission, state: GatewayState, headers: dict[str
 
 
 async def _wait_for_end(
-    state: GatewayState, client: ApiClient, job_id: str, seconds: float
+    request: Request, state: GatewayState, client: ApiClient, job_id: str, seconds: float
 ) -> OwnedJob | None:
     """Return the job if it ends in that time; do not wait for a client that may open no more tails."""
     if not state.may_tail(client):
         return None
     with state.tail_slot(client):
-        if not await state.tails.wait_for_end(job_id, seconds):
+        if not await state.tails.wait_for_end(job_id, seconds, request.receive):
             return None
     job = await state.call(state.http.show(job_id))
     return job if job is not None and job.job["status"] in ("done", "error", "canceled") else None
@@ -125,7 +125,11 @@ async def list_jobs(
     """List jobs, in no particular order; a page may be short and still have a next one."""
     state, client = authorize(request, Role.READ)
     try:
-        page = await state.call(state.http.page(cursor, limit, status, task, state.visible_owner(client)))
+        page = await state.call(
+            state.http.page(
+                cursor, limit, status, task, state.visible_owner(client), state.settings.max_page_bytes
+            )
+        )
     except InvalidOptions as error:
         raise Problem("invalid-cursor", str(error)) from None
     return page_response(request, page.jobs, page.following)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar
 
+import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
@@ -16,7 +17,7 @@ from corral.gateway import models
 from corral.gateway.openapi import problem_responses, with_body
 from corral.gateway.problems import Problem
 from corral.gateway.requests import parse_offset, read_json
-from corral.gateway.responses import item_document, json_response, page_response
+from corral.gateway.responses import encode_item, item_document, json_response, page_response
 from corral.gateway.routes.dependencies import (
     Cursor,
     OperableQueue,
@@ -31,6 +32,8 @@ from corral.queue import Queue
 
 QUEUE = "/v1/queues/{protocol}/{queue}"
 MAX_LOG_LINES = 1000
+FIRST_JOBS = 20
+"""Jobs read at first for a page: few, because their size is not known yet."""
 WRONG_TYPE = "a key of this queue has a value of another type, which another program wrote; see corral doctor"
 
 Item = TypeVar("Item")
@@ -89,10 +92,25 @@ async def list_queue_jobs(
     request: Request, queue: ReadableQueue, state: JobState, cursor: Cursor = "", limit: PageSize = 100
 ) -> Response:
     """List jobs in a state: the next to run first, the last to end first."""
-    start = parse_offset(cursor)
-    jobs = await queue.jobs(state, start, limit + 1)
-    documents = [item_document(job) for job in jobs[:limit]]
-    return page_response(request, documents, f"after-{start + limit}" if len(jobs) > limit else None)
+    start, left = parse_offset(cursor), state_of(request).settings.max_page_bytes
+    documents: list[Any] = []
+    count = FIRST_JOBS
+    while True:
+        position = start + len(documents)
+        count = min(count, limit - len(documents))
+        jobs = await queue.jobs(state, position, count + 1)
+        for job in jobs[:count]:
+            document = encode_item(job)
+            left -= len(document)
+            if left < 0 and documents:
+                return page_response(request, documents, f"after-{start + len(documents)}")
+            documents.append(orjson.Fragment(document))
+        if len(jobs) <= count or len(documents) >= limit:
+            following = f"after-{start + len(documents)}" if len(jobs) > count else None
+            return page_response(request, documents, following)
+        # as many as should fit, if they are like those before
+        used = state_of(request).settings.max_page_bytes - left
+        count = max(left * len(documents) // max(used, 1), 1)
 
 
 @router.get(QUEUE + "/dead-letters", response_model=models.QueueJobPage, responses=WITH_PARAMETERS)

@@ -25,15 +25,17 @@ class FeedSource:
     def __init__(self, corral: Corral) -> None:
         self._corral = corral
 
-    async def read(self, positions: Sequence[tuple[str, str]], count: int) -> list[TailBatch]:
-        """Return up to `count` later events for each (key, position)."""
-        return list(await asyncio.gather(*(self._read(key, after, count) for key, after in positions)))
+    async def read(self, positions: Sequence[tuple[str, str]], count: int, max_bytes: int) -> list[TailBatch]:
+        """Return up to `count` later events of at most `max_bytes` for each (key, position)."""
+        reads = (self._read(key, after, count, max_bytes) for key, after in positions)
+        return list(await asyncio.gather(*reads))
 
-    async def _read(self, key: str, after: str, count: int) -> TailBatch:
+    async def _read(self, key: str, after: str, count: int, max_bytes: int) -> TailBatch:
         protocol, _, name = key.partition("/")
         log = Queue(self._corral, protocol_named(protocol), name, is_read=True).events
-        events = await log.range("-" if after == BEGINNING else after, count)
-        has_more = len(events) >= count
+        events = await log.range("-" if after == BEGINNING else after, count, max_bytes)
+        # fewer where they have many bytes; the next read shows whether there are more
+        has_more = len(events) > 1
         first = (await log.extent()).first if has_more else None
         return TailBatch(
             events=[_tail_event(event) for event in events],

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import orjson
+from starlette.types import Receive
 
 from corral.core.http_api import TailEvent
 
@@ -45,7 +46,8 @@ class SendBuffer:
     @property
     def is_full(self) -> bool:
         """Whether nothing more should be read for it: it has reached its size or has ended."""
-        return self.has_ended or self._size >= self._max_bytes
+        # the other half is for what is being read
+        return self.has_ended or self._size >= self._max_bytes // 2
 
     def push(self, frame: bytes) -> None:
         """Add a frame."""
@@ -67,3 +69,10 @@ class SendBuffer:
         self._frames.clear()
         self._size = 0
         return frames
+
+
+async def end_on_disconnect(receive: Receive, buffer: SendBuffer) -> None:
+    """End a buffer when its client disconnects."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    buffer.end()

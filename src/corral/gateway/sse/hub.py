@@ -11,17 +11,22 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
+from starlette.types import Receive
+
 from corral.core.http_api import TailBatch
 from corral.errors import RedisError, RedisResponseError
 from corral.gateway.deadline import Deadline
 from corral.gateway.requests import BEGINNING
 from corral.gateway.settings import GatewaySettings
-from corral.gateway.sse.frames import HEARTBEAT, SendBuffer, gateway_frame, job_frame
+from corral.gateway.sse.frames import HEARTBEAT, SendBuffer, end_on_disconnect, gateway_frame, job_frame
 from corral.telemetry.logs import logger
 
 PAGE = 100
 """Events of one key in one trip."""
 KEYS_PER_TRIP = 500
+TRIP_BYTES = 16 * 1024 * 1024
+"""Events of all keys in one trip, about."""
+LEAST_BYTES = 4096
 RETRY_S = (0.1, 0.2, 0.5, 1.0)
 """The pauses between attempts to reach Redis again."""
 FINAL_EVENT_S = 5.0
@@ -36,8 +41,8 @@ _RECONNECTED = gateway_frame("gateway.reconnected", reason="Redis is available a
 class TailSource(Protocol):
     """What the hub reads events from; a position is the id of the last event that was read."""
 
-    async def read(self, positions: Sequence[tuple[str, str]], count: int) -> list[TailBatch]:
-        """Return up to `count` later events for each (key, position)."""
+    async def read(self, positions: Sequence[tuple[str, str]], count: int, max_bytes: int) -> list[TailBatch]:
+        """Return up to `count` later events of at most `max_bytes` for each (key, position)."""
 
     async def changed(self, positions: Sequence[tuple[str, str]], is_thorough: bool) -> list[str]:
         """Return the keys among these that are worth reading."""
@@ -83,10 +88,11 @@ class TailHub:
 
     # -- tails ----------------------------------------------------------------------------------------------
 
-    async def wait_for_end(self, key: str, seconds: float) -> bool:
-        """Return whether the events of a key end in that time."""
+    async def wait_for_end(self, key: str, seconds: float, receive: Receive) -> bool:
+        """Return whether the events of a key end in that time, or its client disconnects."""
         buffer = self.new_buffer()
         tail = self.join(key, BEGINNING, buffer)
+        watching = asyncio.create_task(end_on_disconnect(receive, buffer))
         try:
             async with asyncio.timeout(seconds):
                 while not buffer.has_ended:
@@ -95,6 +101,7 @@ class TailHub:
         except TimeoutError:
             return False
         finally:
+            watching.cancel()
             self.leave(tail)
         return True
 
@@ -225,7 +232,9 @@ class TailHub:
         if not groups:
             return
         positions = [(key, position) for key, position, _ in groups]
-        batches = await self._deadline.call(self._source.read(positions, PAGE))
+        # half of what a tail may have: the other half may be in its buffer already
+        max_bytes = max(min(self._settings.tail_bytes // 2, TRIP_BYTES // len(positions)), LEAST_BYTES)
+        batches = await self._deadline.call(self._source.read(positions, PAGE, max_bytes))
         if self._is_disconnected:
             self._reconnect()
         for (key, position, tails), batch in zip(groups, batches, strict=True):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import ExitStack, suppress
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -11,7 +11,7 @@ from corral.errors import RedisError
 from corral.gateway.connection import HttpConnection, connection_of
 from corral.gateway.requests import BEGINNING
 from corral.gateway.settings import GatewaySettings
-from corral.gateway.sse.frames import SendBuffer, gateway_frame
+from corral.gateway.sse.frames import SendBuffer, end_on_disconnect, gateway_frame
 from corral.gateway.sse.hub import Tail, TailHub
 
 NEW_KEYS_S = 2.0
@@ -38,7 +38,7 @@ class TailResponse(Response):
         settings: GatewaySettings,
         hello: bytes,
         positions: Mapping[str, str],
-        slot: AbstractContextManager[None],
+        slot: ExitStack,
         list_keys: Callable[[], Awaitable[list[str]]] | None = None,
     ) -> None:
         self.status_code = 200
@@ -53,10 +53,12 @@ class TailResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._connection = connection_of(scope)
-        buffer = self._hub.new_buffer()
         with self._slot:
+            if self._connection is not None:
+                self._connection.begin_stream(scope)
+            buffer = self._hub.new_buffer()
             tails = {key: self._hub.join(key, start, buffer) for key, start in self._positions.items()}
-            tasks = [asyncio.create_task(_end_on_disconnect(receive, buffer))]
+            tasks = [asyncio.create_task(end_on_disconnect(receive, buffer))]
             if self._list_keys is not None:
                 tasks.append(asyncio.create_task(self._add_keys(tails, buffer)))
             try:
@@ -110,9 +112,3 @@ class TailResponse(Response):
                 for key in await self._list_keys():
                     if key not in tails:
                         tails[key] = self._hub.join(key, BEGINNING, buffer)
-
-
-async def _end_on_disconnect(receive: Receive, buffer: SendBuffer) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    buffer.end()

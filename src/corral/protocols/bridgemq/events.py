@@ -27,13 +27,16 @@ class BridgemqEventLog(BaseEventLog):
         events = (decode_event(entry_id, flat) for entry_id, flat in entries)
         return [event for event in events if event.queue == self._binding.queue]
 
-    async def range(self, after: str = "-", count: int = 1000) -> list[JobEvent]:
+    async def range(
+        self, after: str = "-", count: int = 1000, max_bytes: int | None = None
+    ) -> list[JobEvent]:
         events: list[JobEvent] = []
         while len(events) < count:
             # a page of other queues' events is not the end
-            entries = await streams.read_range(self._store, self._stream, after, count)
+            entries = await streams.read_range(self._store, self._stream, after, count, max_bytes)
             events += self._decode(entries)
-            if len(entries) < count:
+            is_last = len(entries) < count if max_bytes is None else bool(events) or not entries
+            if is_last:
                 break
             after = entries[-1][0].decode()
         return events[:count]

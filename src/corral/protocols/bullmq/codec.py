@@ -241,7 +241,7 @@ def decode_job(
 def decode_end(values: Sequence[bytes | None]) -> JobEnd:
     """Return how a job ended, from its result, reason, traces and counts of attempts."""
     result, reason, trace, *counts = values
-    attempts = next((int(count) for count in counts if count), 0)
+    attempts = next((count(made) for made in counts if made), 0)
     if result is not None:
         return JobEnd(state=JobState.COMPLETED, result=payload.decode(result), attempts_made=attempts)
     return JobEnd(

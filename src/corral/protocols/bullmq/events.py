@@ -33,8 +33,10 @@ class BullmqEventLog(BaseEventLog):
     def _decode(self, entries: Sequence[Sequence[Any]], before: Sequence[bytes]) -> list[JobEvent]:
         return events_of(decode_columns(entries, before), NAME, self._binding.queue)
 
-    async def range(self, after: str = "-", count: int = 1000) -> list[JobEvent]:
-        entries = await streams.read_range(self._store, self._stream, after, count)
+    async def range(
+        self, after: str = "-", count: int = 1000, max_bytes: int | None = None
+    ) -> list[JobEvent]:
+        entries = await streams.read_range(self._store, self._stream, after, count, max_bytes)
         if not entries:
             return []
         return self._decode(entries, await streams.entry_before(self._store, self._stream, entries[0][0]))

@@ -44,8 +44,10 @@ class StreamsEventLog(BaseEventLog):
         self._keys = StreamsKeys(binding.namespace, binding.queue)
         super().__init__(binding, self._keys.events)
 
-    async def range(self, after: str = "-", count: int = 1000) -> list[JobEvent]:
-        return decode_events(await streams.read_range(self._store, self._stream, after, count))
+    async def range(
+        self, after: str = "-", count: int = 1000, max_bytes: int | None = None
+    ) -> list[JobEvent]:
+        return decode_events(await streams.read_range(self._store, self._stream, after, count, max_bytes))
 
     async def tail(self, after: str = "$") -> AsyncGenerator[JobEvent]:
         async for entries in streams.follow(self._store, self._stream, after):

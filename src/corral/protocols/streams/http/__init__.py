@@ -1,5 +1,6 @@
 """The streams protocol's HttpApi: jobs and their events for clients of the gateway."""
 
+from asyncio import gather
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 from uuid import uuid4
@@ -27,6 +28,7 @@ from corral.store.scanning import escape_pattern
 BEGINNING = "0-0"
 SCANNED = 1000
 """Keys looked at in one step of a listing."""
+LARGE_FIELDS = ("payload", "result", "error")
 MOST_STEPS = 20
 """Steps of one page: a server full of other keys answers with a short page rather than late."""
 
@@ -79,7 +81,7 @@ class StreamsHttpApi(StreamsPort):
         return documents.owned_job(flat) if flat else None
 
     async def page(
-        self, cursor: str, count: int, status: str | None, task: str | None, owner: str | None
+        self, cursor: str, count: int, status: str | None, task: str | None, owner: str | None, max_bytes: int
     ) -> JobListing:
         """Return jobs in the order of the server's keys; each that exists all the while is listed once.
 
@@ -90,13 +92,16 @@ class StreamsHttpApi(StreamsPort):
         if at is None:
             raise InvalidOptions(f"cursor {cursor[:40]!r} is not valid; use a page's `next`")
         jobs: list[dict[str, Any]] = []
+        left = max_bytes
         for _ in range(MOST_STEPS):
             following, ids = await self._scan(at.position, at.size)
             step = await self._matching([job_id for job_id in ids if job_id > at.after], status, task, owner)
-            free = count - len(jobs)
-            jobs += step[:free]
-            if len(step) > free:
-                return JobListing(jobs, str(at._replace(after=str(jobs[-1]["job_id"]))))
+            listed = _fitting(step, count - len(jobs), left, is_first=not jobs)
+            jobs += await self._documents([job_id for job_id, _ in listed])
+            left -= sum(size for _, size in listed)
+            if len(listed) < len(step):
+                last = listed[-1][0] if listed else at.after
+                return JobListing(jobs, str(at._replace(after=last)))
             if following == "0":
                 return JobListing(jobs, None)
             # jobs may be rare among other keys
@@ -117,19 +122,28 @@ class StreamsHttpApi(StreamsPort):
 
     async def _matching(
         self, ids: Sequence[str], status: str | None, task: str | None, owner: str | None
-    ) -> list[dict[str, Any]]:
-        # the few fields that are compared first: a payload may have 200 KB
+    ) -> list[tuple[str, int]]:
+        """Return those of these jobs that match, each with its bytes: a payload may have 200 KB."""
         fields = ("job_id", "status", "task", "client")
-        rows = await self._store.pipe([("HMGET", self._keys.job(job_id), *fields) for job_id in ids])
-        matching = [
-            job_id
-            for job_id, (its_id, its_status, its_task, its_owner) in zip(ids, rows, strict=True)
-            if its_id is not None
-            and (status is None or its_status == status.encode())
-            and (task is None or its_task == task.encode())
-            and (owner is None or its_owner == owner.encode())
-        ]
-        hashes = await self._store.pipe([("HGETALL", self._keys.job(job_id)) for job_id in matching])
+        commands: list[tuple[str, ...]] = []
+        for key in map(self._keys.job, ids):
+            commands += [("HMGET", key, *fields), *(("HSTRLEN", key, name) for name in LARGE_FIELDS)]
+        replies = await self._store.pipe(commands)
+        step = 1 + len(LARGE_FIELDS)
+        matching = []
+        for number, job_id in enumerate(ids):
+            (its_id, its_status, its_task, its_owner), *sizes = replies[number * step : (number + 1) * step]
+            if (
+                its_id is not None
+                and (status is None or its_status == status.encode())
+                and (task is None or its_task == task.encode())
+                and (owner is None or its_owner == owner.encode())
+            ):
+                matching.append((job_id, sum(sizes)))
+        return matching
+
+    async def _documents(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+        hashes = await self._store.pipe([("HGETALL", self._keys.job(job_id)) for job_id in ids])
         return [documents.job_document(flat) for flat in hashes if flat]
 
     async def check(self) -> dict[str, str]:
@@ -159,38 +173,25 @@ class StreamsHttpApi(StreamsPort):
             missing=max(added - kept, 0) if added >= 0 else 0,
         )
 
-    async def read(self, positions: Sequence[tuple[str, str]], count: int) -> list[TailBatch]:
-        # from the last event that was seen: where it is gone, others behind it may be too
-        ranges = await self._store.pipe(
-            [
-                ("XRANGE", self._keys.job_events(job_id), after, "+", "COUNT", count + 1)
-                for job_id, after in positions
-            ]
-        )
-        batches = []
-        for (job_id, after), entries in zip(positions, ranges, strict=True):
-            is_joined = bool(entries) and entries[0][0] == after.encode()
-            new = entries[1:] if is_joined else entries[:count]
-            is_loose = bool(new) and not is_joined and after != BEGINNING
-            status: bytes | None = b""
-            if not new:
-                status = await self._store.call("HGET", self._keys.job(job_id), "status")
-            batches.append(
-                TailBatch(
-                    events=[documents.tail_event(entry_id, flat) for entry_id, flat in new],
-                    position=new[-1][0].decode() if new else after,
-                    exists=status is not None,
-                    is_over=status in FINAL_STATUSES,
-                    is_cut=is_loose and await self._is_first(job_id, new[0][0]),
-                    has_more=len(new) >= count,
-                )
-            )
-        return batches
+    async def read(self, positions: Sequence[tuple[str, str]], count: int, max_bytes: int) -> list[TailBatch]:
+        return list(await gather(*(self._read(*position, count, max_bytes) for position in positions)))
 
-    async def _is_first(self, job_id: str, entry_id: bytes) -> bool:
-        """Return whether nothing older than this entry is kept."""
-        first = await self._store.call("XRANGE", self._keys.job_events(job_id), "-", "+", "COUNT", 1)
-        return bool(first) and first[0][0] == entry_id
+    async def _read(self, job_id: str, after: str, count: int, max_bytes: int) -> TailBatch:
+        new, first, has_more = await streams.read_bytes(
+            self._store, self._keys.job_events(job_id), after, count, max_bytes
+        )
+        status: bytes | None = b""
+        if not new:
+            status = await self._store.call("HGET", self._keys.job(job_id), "status")
+        return TailBatch(
+            events=[documents.tail_event(entry_id, flat) for entry_id, flat in new],
+            position=new[-1][0].decode() if new else after,
+            exists=status is not None,
+            is_over=status in FINAL_STATUSES,
+            # the event that was seen last is gone: others behind it may be too
+            is_cut=bool(new) and after != BEGINNING and first == new[0][0],
+            has_more=has_more,
+        )
 
     async def changed(self, positions: Sequence[tuple[str, str]], is_thorough: bool) -> list[str]:
         ids = [job_id for job_id, _ in positions]
@@ -213,3 +214,15 @@ class StreamsHttpApi(StreamsPort):
     async def hints(self) -> AsyncGenerator[Sequence[str]]:
         async for entries in streams.follow(self._store, self._keys.events, "$"):
             yield job_ids_of(entries)
+
+
+def _fitting(
+    jobs: Sequence[tuple[str, int]], count: int, max_bytes: int, is_first: bool
+) -> Sequence[tuple[str, int]]:
+    """Return the first of these jobs, as many as fit; the very first of a page always does."""
+    used = 0
+    for position, (_, size) in enumerate(jobs[:count]):
+        used += size
+        if used > max_bytes and not (is_first and position == 0):
+            return jobs[:position]
+    return jobs[:count]
