@@ -8,17 +8,17 @@ from functools import partial
 
 import anyio
 import pytest
-from structlog.testing import capture_logs
 
 from corral.core.job import Claim, Job, JobOptions
 from corral.core.known_errors import FailureKind
 from corral.core.outcome import Cancelled, Completed, Dead, Postponed, Released, Retry, RetryPolicy
 from corral.core.ports import Profile
 from corral.errors import JobCancelled, JobTimeout, Postpone, Release, Transient, Unrecoverable
-from corral.worker.attempt import Moment
+from corral.worker.attempt import moment
 from corral.worker.config import WorkerConfig
 from corral.worker.executor import Executor
 from corral.worker.handlers import HandlerRegistry
+from tests.support.logs import capture_logs
 from tests.support.polling import becomes_true
 
 THRICE = JobOptions(attempts=3, backoff=None)
@@ -61,8 +61,9 @@ class Bench:
         return Claim(job, "receipt")
 
     def start(self, *claims):
-        attempts = self.executor.prepare(claims, Moment(0, 0))
-        self.executor.start(attempts)
+        locked_at = moment(lambda: 1000)
+        attempts = self.executor.prepare(claims, locked_at)
+        self.executor.start(attempts, locked_at)
         return attempts
 
     async def outcomes(self, *claims):

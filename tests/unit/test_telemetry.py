@@ -2,11 +2,13 @@
 
 import io
 import json
+import logging
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-import structlog
 from prometheus_client import CollectorRegistry
 
 from corral.core.outcome import Completed, Retry
@@ -104,12 +106,13 @@ def test_a_queue_has_its_counts_by_state():
 
 @pytest.fixture
 def stream():
+    handlers, level = logging.root.handlers[:], logging.root.level
     yield io.StringIO()
-    structlog.reset_defaults()
+    logging.basicConfig(handlers=handlers, level=level, force=True)
 
 
 def test_logs_are_one_json_object_a_line(stream):
-    logs.configure(level="info", json=True, stream=stream, cache=False)
+    logs.configure(level="info", json=True, stream=stream)
     log = logs.logger("worker", queue="mail")
     log.debug("not shown")
     log.warning("something", job="7")
@@ -120,10 +123,48 @@ def test_logs_are_one_json_object_a_line(stream):
 
 
 def test_logs_for_people_are_plain_lines(stream):
-    logs.configure(level="debug", json=False, stream=stream, cache=False)
+    logs.configure(level="debug", json=False, stream=stream)
     logs.logger("worker").debug("hello", job="7")
     assert "hello" in stream.getvalue()
     assert "job=7" in stream.getvalue()
+
+
+def test_a_program_sees_the_lines_in_its_own_logging(caplog):
+    with caplog.at_level("INFO"):
+        logs.logger("worker", queue="mail").info("working", concurrency=3)
+    [record] = caplog.records
+    assert (record.name, record.levelname) == ("corral.worker", "INFO")
+    assert record.getMessage() == "working queue=mail concurrency=3"
+    assert record.pathname == __file__
+
+
+def test_a_program_that_configures_nothing_prints_nothing():
+    program = """
+import logging
+from corral.telemetry.logs import logger
+logger("worker").error("nobody asked for this")
+assert logging.root.handlers == []
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert (ended.stdout, ended.stderr) == (b"", b"")
+
+
+def test_a_line_of_a_handler_and_its_trace_are_json_too(stream):
+    logs.configure(json=True, stream=stream)
+    logging.getLogger("shop").warning("%s is empty", "the till")
+    try:
+        raise KeyError("milk")
+    except KeyError:
+        logs.logger("worker").exception("failed")
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert (first["logger"], first["event"], first["level"]) == ("shop", "the till is empty", "warning")
+    assert second["exception"].endswith("KeyError: 'milk'")
+
+
+def test_a_closed_stream_is_no_error(stream):
+    logs.configure(json=True, stream=stream)
+    stream.close()
+    logs.logger("worker").warning("nobody reads this")
 
 
 def test_an_unknown_log_level_is_refused():

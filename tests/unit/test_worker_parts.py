@@ -4,7 +4,6 @@ import asyncio
 import errno
 
 import pytest
-from structlog.testing import capture_logs
 
 from corral.core.known_errors import FailureKind
 from corral.core.ports import Profile, Recovery
@@ -15,6 +14,7 @@ from corral.worker import ANY_NAME, HandlerKind, HandlerRegistry, WorkerConfig, 
 from corral.worker.attempt import Moment
 from corral.worker.maintenance import PromotionTask, RecoveryTask
 from corral.worker.processes.errors import RemoteError, describe, rebuild
+from tests.support.logs import capture_logs
 from tests.support.polling import becomes_true
 
 # -- registry ----------------------------------------------------------------------------

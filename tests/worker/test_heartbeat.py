@@ -4,7 +4,6 @@ import asyncio
 import time
 
 import pytest
-from structlog.testing import capture_logs
 
 from corral.core.job import JobState
 from corral.core.ports import Profile
@@ -12,6 +11,7 @@ from corral.errors import JobCancelled
 from corral.protocols import bridgemq, streams
 from corral.protocols.bullmq.scripts import SCRIPTS
 from corral.worker import WorkerEventKind
+from tests.support.logs import capture_logs
 from tests.support.polling import becomes_true, block, eventually, outlast, until
 from tests.support.proxy import Proxy, ProxyFault, runs_script
 from tests.support.worker_harness import AT_ONCE, WorkerHarness

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from structlog.testing import capture_logs
 
 from corral.core.job import JobState
 from corral.core.ports import Profile
@@ -12,6 +11,7 @@ from corral.protocols.bullmq.keys import BullmqKeys
 from corral.protocols.bullmq.scripts import SCRIPTS
 from corral.store.client import Reconnect
 from corral.worker import WorkerEventKind
+from tests.support.logs import capture_logs
 from tests.support.polling import becomes_true
 from tests.support.proxy import ProxyFault, runs, runs_script
 from tests.support.servers import free_port, start_valkey

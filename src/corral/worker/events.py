@@ -4,10 +4,10 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from msgspec import Struct
-from structlog.typing import FilteringBoundLogger
 
 from corral.core.job import Claim
 from corral.core.outcome import Outcome
+from corral.telemetry.logs import FieldLogger
 from corral.telemetry.metrics import LOST, UNKNOWN, QueueMetrics
 
 
@@ -53,7 +53,7 @@ _REPORTS = {
 class Monitor:
     """The log, the metrics and the listener of a worker."""
 
-    def __init__(self, log: FilteringBoundLogger, metrics: QueueMetrics, listener: Listener | None) -> None:
+    def __init__(self, log: FieldLogger, metrics: QueueMetrics, listener: Listener | None) -> None:
         self.log = log
         self.metrics = metrics
         self.has_listener = listener is not None
