@@ -19,8 +19,10 @@ from tests.support.polling import eventually
 from tests.support.servers import Server, free_port
 
 PROGRAM = """
-import asyncio, os, pathlib, sys
+import asyncio, logging, os, pathlib, sys
 from corral import Corral
+
+logging.basicConfig(level="INFO")
 
 app = Corral()
 go = pathlib.Path(sys.argv[1])
@@ -287,7 +289,7 @@ def test_a_program_that_forgot_its_guard_is_told_and_makes_no_second_worker(
 ) -> None:
     """A spawned process imports the program first; `app.run` in there would make a second worker."""
     (tmp_path / "herd.py").write_text(
-        "from corral import Corral\napp = Corral()\n"
+        "import logging\nlogging.basicConfig(level='INFO')\nfrom corral import Corral\napp = Corral()\n"
         "@app.job('weigh', queue='mail', process=True)\ndef weigh(job):\n    return 1\n"
     )
     (tmp_path / "work.py").write_text("import asyncio\nfrom herd import app\nasyncio.run(app.run())\n")
@@ -307,4 +309,4 @@ def test_a_program_that_forgot_its_guard_is_told_and_makes_no_second_worker(
         process.wait(20)
     said = (tmp_path / "log").read_text()
     assert "put app.run(…) under `if __name__ == '__main__':`" in said
-    assert said.count('"event": "working"') == 1
+    assert said.count("INFO:corral.worker:working") == 1
