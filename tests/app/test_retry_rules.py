@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import redis
-from structlog.testing import capture_logs
 
 from corral import Corral, InvalidOptions, Job, JobState, Keep, Postpone, SyncJobContext, Transient
 from tests.support import handlers
 from tests.support.apps import ended, working
+from tests.support.logs import capture_logs
 
 
 class GatewayDown(Exception):
