@@ -19,6 +19,8 @@ from corral.store.client import Store
 from corral.store.scanning import keys_with_prefix
 
 PAGE = 500
+FEW = 20
+"""Up to so many awaited jobs are read without a look at their status first."""
 ENDED = (JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED)
 COUNTED = 2000
 """Up to so many ids are always read to find their queue."""
@@ -149,16 +151,20 @@ class BridgemqInspector(BridgemqPort):
         return jobs[0] if jobs else None
 
     async def ends(self, ids: Sequence[str]) -> list[JobEnd | NotEnded]:
+        # a few are read at once; of many, only those whose status says that they may have ended
+        asked = set(ids if len(ids) <= FEW else await self._maybe_ended(ids))
+        encoded = [job_id.encode("utf-8", "replace") for job_id in asked]
+        jobs = {job.id: job for job in await self.read_jobs(encoded, "")}
+        return [_end_of(jobs.get(job_id)) if job_id in asked else NotEnded.PENDING for job_id in ids]
+
+    async def _maybe_ended(self, ids: Sequence[str]) -> list[str]:
+        """Return those that have ended by their status, or have none: a foreign client's, or gone."""
         statuses = await self._store.call("MGET", *[self._keys.status(job_id) for job_id in ids])
-        # a job without a status may be a foreign client's, or gone
-        asked = [
-            job_id.encode("utf-8", "replace")
+        return [
+            job_id
             for job_id, status in zip(ids, statuses, strict=True)
-            if status is None or STATES.get(status.decode("utf-8", "replace")) in ENDED
+            if status is None or STATES.get(text(status)) in ENDED
         ]
-        jobs = {job.id: job for job in await self.read_jobs(asked, "")} if asked else {}
-        pending = {job_id for job_id, status in zip(ids, statuses, strict=True) if status is not None}
-        return [_end_of(jobs.get(job_id), job_id in pending) for job_id in ids]
 
     async def read_jobs(self, ids: Sequence[bytes], queue: str) -> list[Job]:
         """Return those of these jobs that exist, of one queue or ("") of any."""
@@ -203,9 +209,9 @@ async def bridgemq_queues(store: Store, namespace: str) -> list[str]:
     return sorted(names)
 
 
-def _end_of(job: Job | None, is_known: bool) -> JobEnd | NotEnded:
+def _end_of(job: Job | None) -> JobEnd | NotEnded:
     if job is None:
-        return NotEnded.PENDING if is_known else NotEnded.MISSING
+        return NotEnded.MISSING
     if job.state not in ENDED:
         return NotEnded.PENDING
     return JobEnd(
