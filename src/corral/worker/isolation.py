@@ -22,9 +22,9 @@ class Isolation:
     """Decides what may be claimed and started while there are jobs that have stalled.
 
     A job that ends its worker's process makes all jobs stall that ran beside it. If they were run together
-    again, they would stall together again, and all end dead. So a worker that claims a job that has stalled
-    gives it back, lets end what runs, and then claims one job at a time until it meets one that has not
-    stalled. Neither wait is longer than ALONE_S, so that jobs that take hours do not keep the others out.
+    again, they would stall together again, and all end dead. So a worker that claims such jobs gives them
+    back, lets end what runs, and then claims one job at a time until it meets one that has not stalled.
+    Neither wait is longer than ALONE_S, so that jobs that take hours do not keep the others out.
     """
 
     def __init__(self, held: Container[Attempt], wake: Callable[[], None]) -> None:
@@ -41,13 +41,13 @@ class Isolation:
             return want
         return min(want, 1) if self.phase is Phase.PICKING and not is_answered else 0
 
-    def admit(self, claims: Sequence[Claim]) -> tuple[Sequence[Claim], Sequence[Claim]]:
-        """Return the claims to start, and those to release."""
+    def admit(self, claims: Sequence[Claim], is_idle: bool) -> tuple[Sequence[Claim], Sequence[Claim]]:
+        """Return the claims to start, and those to release; `is_idle`: nothing else is held."""
         suspects = [claim for claim in claims if claim.job.stalls and not claim.job.doomed]
         if not suspects:
             self.reopen()
             return claims, ()
-        if self.phase is Phase.PICKING and len(claims) == 1:
+        if len(claims) == 1 and (is_idle or self.phase is Phase.PICKING):
             self._close(Phase.ALONE)
             return claims, ()
         if self.phase is not Phase.DRAINING:
@@ -65,6 +65,8 @@ class Isolation:
             [self._alone] = attempts
 
     def _close(self, phase: Phase) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self.phase, self._alone = phase, None
         self._deadline = self._loop.time() + ALONE_S
         self._timer = self._loop.call_at(self._deadline, self._wake)

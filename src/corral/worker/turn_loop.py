@@ -304,7 +304,7 @@ class TurnLoop:
         if not self._is_claiming:
             self._release(claims, locked_at)
             return
-        claims, apart = self._isolation.admit(claims)
+        claims, apart = self._isolation.admit(claims, not self.held and not self._is_claim_pending())
         self._release(apart, locked_at)
         attempts = self.executor.prepare(claims, locked_at)
         self._isolation.started(attempts)
