@@ -28,6 +28,7 @@ test: setup
 
 faults: setup
 	$(BIN)/python -m pytest -m faults $(TESTS)
+	$(BIN)/python -m tests.faults.mutants
 
 # Everything takes about half an hour; each line can be run alone.
 bench: setup

@@ -6,16 +6,19 @@ import errno
 import pytest
 
 from corral.core.known_errors import FailureKind
-from corral.core.ports import Profile, Recovery
+from corral.core.ports import Profile, Recovery, Rest, RestReason
 from corral.core.retry import classify
 from corral.errors import InvalidOptions, LockMissing, Postpone, RedisConnectionError
+from corral.telemetry.logs import logger
 from corral.telemetry.metrics import Metrics
 from corral.worker import ANY_NAME, HandlerKind, HandlerRegistry, WorkerConfig, default_name
 from corral.worker.attempt import Moment
+from corral.worker.events import Monitor
 from corral.worker.maintenance import PromotionTask, RecoveryTask
 from corral.worker.processes.errors import RemoteError, describe, rebuild
+from corral.worker.waiting import JobWait
 from tests.support.logs import capture_logs
-from tests.support.polling import becomes_true
+from tests.support.polling import becomes_true, forever
 
 # -- registry ----------------------------------------------------------------------------
 
@@ -119,6 +122,34 @@ async def test_a_loop_outlives_a_server_that_is_away():
         assert await becomes_true(lambda: sweeper.promoted >= 3)
         await loop.stop()
     assert "nobody there" in logs[0]["event"]
+
+
+class EndlessWait:
+    """A broker whose wait never ends."""
+
+    async def wait(self, rest):
+        await forever()
+
+
+@pytest.mark.parametrize(
+    ("newer", "is_outdated"),
+    [
+        (None, True),
+        (Rest(RestReason.PAUSED), True),
+        (Rest(RestReason.DRAINED, 500), True),
+        (Rest(RestReason.DRAINED, 1000), False),
+        (Rest(RestReason.DRAINED, 2000), False),
+        (Rest(RestReason.DRAINED), False),
+    ],
+)
+async def test_a_wait_is_outdated_by_another_reason_and_by_an_earlier_time(newer, is_outdated):
+    settings = config()
+    monitor = Monitor(logger("worker"), settings.metrics, None)
+    wait = JobWait(settings, EndlessWait(), monitor, woken=lambda: None)
+    assert not wait.is_outdated(newer), "nothing is waited for"
+    wait.start(Rest(RestReason.DRAINED, 1000))
+    assert wait.is_outdated(newer) is is_outdated
+    await wait.stop()
 
 
 # -- errors from afar ----------------------------------------------------------------------------

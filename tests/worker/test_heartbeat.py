@@ -267,11 +267,12 @@ async def test_claims_whose_answer_is_on_its_way_are_renewed(server, each_harnes
         harness = each_harness
         harness.worker_url = proxy.url
         harness.handlers.add(harness.job_name, work)
+        rival = harness.broker("rival", lock_ms=400, recover_ms=100, max_stalls=5)
+        await rival.turn([], 1)  # from now on the server knows the script, and its first call claims
         ids = await harness.submit(harness.job_name, {}, {}, {})
         proxy.rule(turn, ProxyFault.HELD)
         starting = asyncio.create_task(start(harness, lock_ms=400, recover_ms=100, max_stalls=5))
         assert await becomes_true(lambda: proxy.count(turn))
-        rival = harness.broker("rival", lock_ms=400, recover_ms=100, max_stalls=5)
         for _ in range(10):
             await outlast(0.12)
             assert (await rival.recover()).requeued == []

@@ -9,10 +9,11 @@ import pytest
 from corral.core.job import JobState
 from corral.core.ports import Profile
 from corral.errors import JobCancelled, Release
+from corral.protocols.bullmq.scripts import SCRIPTS
 from corral.worker import WorkerEventKind
 from tests.support import process_handlers
-from tests.support.polling import becomes_true, block, forever, outlast
-from tests.support.proxy import Proxy
+from tests.support.polling import becomes_true, block, forever, outlast, until
+from tests.support.proxy import Proxy, ProxyFault, runs_script
 from tests.support.worker_harness import ONCE, WorkerHarness
 
 
@@ -336,3 +337,31 @@ async def test_a_handler_that_ends_as_cancelled_because_its_time_is_over_has_tim
     async with harness.worker():
         [job] = await harness.ended(*await harness.submit("work", {}))
     assert (job.state, job.reason) == (JobState.DEAD, "'work' took longer than 0.05 s")
+
+
+async def test_claims_that_arrive_while_the_worker_stops_are_given_back(server, harness):
+    begun = []
+
+    @harness.handle("work")
+    async def work(job):
+        begun.append(job.id)
+
+    turn = runs_script(SCRIPTS["turn"].sha)
+    with Proxy(server.port) as proxy:
+        harness.worker_url = proxy.url
+        async with harness.worker() as worker:
+            sent = proxy.count(turn)
+            proxy.rule(turn, ProxyFault.HELD)
+            [job_id] = await harness.submit("work", {})
+            assert await becomes_true(lambda: proxy.count(turn) > sent)
+            await until(lambda: is_in(harness, job_id, JobState.ACTIVE), "the job is claimed")
+            stopping = asyncio.create_task(worker.stop(5))
+            await asyncio.sleep(0)
+            proxy.let_go()
+            await stopping
+    assert (await harness.read(job_id)).state is JobState.WAITING
+    assert begun == []
+
+
+async def is_in(harness, job_id, state):
+    return (await harness.read(job_id)).state is state

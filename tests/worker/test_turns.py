@@ -424,3 +424,22 @@ async def test_a_listener_hears_of_every_job(harness):
 async def test_a_concurrency_that_makes_no_sense_is_refused(harness, concurrency):
     with pytest.raises(InvalidOptions, match=f"concurrency {concurrency}"):
         harness.new_worker(concurrency=concurrency)
+
+
+async def test_a_thread_that_goes_on_after_its_timeout_keeps_its_slot(harness):
+    running, go_on = [], threading.Event()
+
+    @harness.handle("slow", timeout=0.05)
+    def slow(job):
+        running.append(job.data)
+        go_on.wait(20)
+
+    first, second = await harness.submit("slow", 1, 2)
+    async with harness.worker(concurrency=1):
+        await harness.ended(first)
+        # its job has ended and its thread has not: there is no slot for the next
+        assert not await becomes_true(lambda: len(running) > 1, 0.3)
+        assert (await harness.read(second)).state is JobState.WAITING
+        go_on.set()
+        [job] = await harness.ended(second)
+    assert (job.state, running) == (JobState.COMPLETED, [1, 2])

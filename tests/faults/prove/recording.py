@@ -190,6 +190,6 @@ def recording(
     async def opened() -> AsyncIterator[Connections]:
         async with open_connections() as connections:
             broker: Any = RecordingBroker(connections.broker, log)
-            yield Connections(broker, connections.reporter)
+            yield connections._replace(broker=broker)
 
     return opened

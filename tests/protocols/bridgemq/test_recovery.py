@@ -246,6 +246,19 @@ async def test_a_claim_of_the_same_worker_fences_its_own_earlier_one(harness: Br
     assert harness.json("jobs", "result", "j1")["data"] == "right"
 
 
+async def test_a_settlement_under_the_lock_of_a_stranger_that_knows_no_fence_is_refused(
+    harness: BridgemqHarness,
+):
+    broker = harness.broker("w1")
+    await broker.submit([harness.job(id="j1")])
+    claim = await harness.claim(broker)
+    harness.client.set("bridge:jobs:lock:j1", "stranger", px=30_000)
+    before = harness.keyspace()
+    [verdict] = (await broker.turn([harness.settle(claim)], 0)).verdicts
+    assert isinstance(verdict, LockStolen)
+    assert harness.keyspace() == before, "nothing was written"
+
+
 async def test_a_new_life_of_an_id_is_fenced_from_the_last(harness: BridgemqHarness):
     broker = harness.broker("w1")
     await broker.submit([harness.job(id="j1")])
@@ -354,6 +367,17 @@ async def test_one_claim_can_be_taken_up_by_its_receipt(harness: BridgemqHarness
 
 
 # -- cancelling -------------------------------------------------------------------------------------------
+
+
+async def test_a_claim_that_went_to_another_is_not_adopted(harness: BridgemqHarness):
+    broker, other = harness.broker("w1"), harness.broker("w2")
+    await broker.submit([harness.job(id="j1")])
+    first = await harness.claim(broker)
+    dies(harness, "w1", "j1")
+    await other.recover()
+    second = await harness.claim(other)
+    assert (await broker.recover(owner=first.receipt)).claims == []
+    assert [claim.receipt for claim in (await other.recover(owner=second.receipt)).claims] == [second.receipt]
 
 
 async def test_a_cancelled_active_job_ends_in_the_dead_letters(harness: BridgemqHarness):

@@ -70,6 +70,17 @@ async def test_a_schedule_fires_at_its_times_as_a_job_of_its_own(harness: Bridge
     assert harness.client.zscore("bridge:jobs:cron", "s") == START + 10 * MINUTE
 
 
+async def test_a_firing_that_is_due_again_is_not_added_again(harness: BridgemqHarness):
+    broker = harness.broker()
+    await broker.submit([harness.job(id="s", cron="*/5 * * * *")])
+    advance(harness, 5 * MINUTE)
+    assert await broker.promote() == 1
+    # as another client does that sets the schedule back to the time it has just fired
+    harness.client.zadd("bridge:jobs:cron", {"s": START + 5 * MINUTE})
+    assert await broker.promote() == 0
+    assert harness.ids("waiting") == [f"s@{START + 5 * MINUTE}"]
+
+
 async def test_a_firing_keeps_target_and_limits_and_goes_to_the_front_by_priority(harness: BridgemqHarness):
     broker = harness.broker(capabilities=["gpu"])
     target = {"capabilities": ["gpu"], "mode": "all"}

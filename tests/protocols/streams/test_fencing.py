@@ -49,6 +49,15 @@ async def test_a_settlement_after_a_stranger_took_the_entry_is_refused(make, cli
     assert pending(client) == [(claim.receipt.entry, "stranger", 2)]
 
 
+async def test_a_settlement_after_a_stranger_took_the_entry_uncounted_is_refused(make, client) -> None:
+    broker = make()
+    claim = await claim_new(broker)
+    # JUSTID takes an entry over without counting a delivery: only the owner tells
+    client.xclaim("jobs:stream", "workers", "stranger", 0, [claim.receipt.entry], justid=True)
+    assert type(await settle(broker, claim)) is LockStolen
+    assert pending(client) == [(claim.receipt.entry, "stranger", 1)]
+
+
 async def test_a_settlement_from_an_earlier_delivery_to_ourselves_is_refused(make, client) -> None:
     broker = make()
     claim = await claim_new(broker)
