@@ -151,6 +151,17 @@ def test_trailers_do_not_act_as_headers(open_gateway: OpenGateway, client: redis
     assert not client.exists("idempotency:trailing")
 
 
+# -- hosts --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keys", [None, KEYS_JSON])
+def test_two_host_headers_are_refused(open_gateway: OpenGateway, keys: str | None) -> None:
+    key = b"Authorization: Bearer " + KEYS["admin"].encode()
+    hosts = b"Host: localhost\r\nHost: localhost\r\n"
+    response = send_raw(open_gateway(keys=keys), b"GET /v1/jobs HTTP/1.1\r\n" + hosts + key + b"\r\n\r\n")
+    assert response.startswith(b"HTTP/1.1 400 ")
+
+
 # -- early answers ------------------------------------------------------------------------------------------
 
 

@@ -313,6 +313,27 @@ def test_untrimmed_events_have_no_gap_wherever_a_tail_resumes(gateway: Gateway, 
         assert events[-1].kind == "done"
 
 
+def test_a_last_event_id_in_the_future_is_reported_as_a_gap(gateway: Gateway, client: redis.Redis) -> None:
+    job_id = gateway.submit()
+    last = emit(client, job_id, "progress")
+    with gateway.tail(job_id, "9999999999999-0") as tail:
+        *_, gap = tail.until("gateway.gap")
+        assert gap.json["after"] == "9999999999999-0"
+        assert last in gap.json["reason"]
+        emit(client, job_id, "done")
+        assert kinds(list(tail)) == ["done"]
+
+
+def test_a_feeds_last_event_id_in_the_future_is_reported_as_a_gap(
+    gateway: Gateway, client: redis.Redis
+) -> None:
+    gateway.submit()
+    with Tail(gateway.url, "/v1/events", "9999999999999-0@streams/jobs") as feed:
+        assert kinds(feed.until("gateway.gap")) == ["hello", "gateway.gap"]
+        gateway.submit()
+        assert feed.until("added")[-1].json["queue"] == "jobs"
+
+
 def test_expired_events_of_a_job_that_exists_are_reported_as_a_gap(
     gateway: Gateway, client: redis.Redis
 ) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import time
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,9 @@ from corral.gateway import GatewaySettings, create_app
 from corral.gateway.security.auth import ApiKeys
 from corral.gateway.server import check_address
 from tests.gateway.conftest import OpenGateway
+from tests.support.foreign_client_streams import ForeignWorker
 from tests.support.gateway import KEYS, KEYS_JSON, Gateway, bearer, problem_of
+from tests.support.logs import capture_logs
 
 
 @pytest.fixture
@@ -40,9 +44,11 @@ ROLES_OF_ROUTES = [
     ("GET", "/v1/queues/bullmq/x/jobs/y", {"read", "operate", "admin"}),
     ("GET", "/metrics", {"read", "operate", "admin"}),
     ("POST", "/v1/queues/bullmq/x/pause", {"operate", "admin"}),
-    ("POST", "/v1/queues/bullmq/x/drain", {"operate", "admin"}),
+    ("POST", "/v1/queues/bullmq/x/drain", {"admin"}),
+    ("POST", "/v1/queues/bullmq/x/clean", {"admin"}),
+    ("POST", "/v1/queues/bullmq/x/remove", {"admin"}),
     ("POST", "/v1/queues/bullmq/x/retry", {"operate", "admin"}),
-    ("POST", "/v1/queues/bullmq/x/jobs/y/remove", {"operate", "admin"}),
+    ("POST", "/v1/queues/bullmq/x/jobs/y/retry", {"operate", "admin"}),
 ]
 
 
@@ -147,6 +153,78 @@ def test_keys_are_never_logged_or_sent(
         assert not any(key in text for text in texts)
 
 
+def test_keys_in_wrong_places_are_neither_logged_nor_sent(
+    gateway_with_keys: Gateway, capfd: pytest.CaptureFixture[str]
+) -> None:
+    key = KEYS["admin"]
+    get = gateway_with_keys.client.get
+    responses = [
+        get("/v1/jobs", headers={"Authorization": f"Basic {key}"}),
+        get("/v1/jobs", headers={"Authorization": f"Bearer x{key}"}),
+        get(f"/v1/jobs?key={key}"),
+        get(f"/v1/jobs?key={key}", headers=bearer("read")),
+        get("/v1/jobs", headers={**bearer("read"), "X-Api-Key": key}),
+        get("/metrics", headers=bearer("read")),
+    ]
+    texts = [response.text + str(response.headers) for response in responses]
+    assert not any(key in text for text in (*texts, *capfd.readouterr()))
+
+
+PASSWORDS = ("s3cret", "s3c/ret", "s3c?ret", "s3c#ret", "s3c%2Fret")
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
+def test_the_password_of_redis_is_neither_logged_nor_sent(
+    password: str, open_gateway: OpenGateway, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = f"redis://:{password}@127.0.0.1:1"
+    texts = [repr(GatewaySettings(redis_url=url))]
+    try:
+        gateway = open_gateway(url, redis_timeout_s=0.3)
+        texts += [
+            gateway.create().text,
+            gateway.client.get("/readyz").text,
+            gateway.client.get("/metrics").text,
+        ]
+    except AssertionError:
+        pass  # an address that cannot be read does not start
+    texts += capfd.readouterr()
+    assert not any("s3c" in text for text in texts), texts
+
+
+async def test_a_request_without_a_key_costs_little_and_logs_a_line_a_second(
+    gateway_with_keys: Gateway,
+) -> None:
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/jobs",
+        "raw_path": b"/v1/jobs",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"authorization", b"Bearer a-guess-of-somebody")],
+        "client": ("192.0.2.7", 1234),
+    }
+    statuses: Counter[int] = Counter()
+
+    async def receive() -> Any:
+        raise AssertionError("the body is not read")
+
+    async def send(message: Any) -> None:
+        statuses[message.get("status", 0)] += 1
+
+    began, used = time.monotonic(), time.thread_time()
+    with capture_logs() as lines:
+        for _ in range(500):
+            await gateway_with_keys.app(dict(scope), receive, send)
+    seconds, passed = time.thread_time() - used, time.monotonic() - began
+    assert statuses[401] == 500
+    assert seconds < 0.5
+    assert {line["event"] for line in lines} == {"no valid key"}
+    assert len(lines) <= 1 + passed
+    assert lines[0]["last_address"] == "192.0.2.7"
+    assert "a-guess" not in str(lines)
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "corral.example", ""])
 def test_without_keys_only_loopback_is_listened_on(host: str) -> None:
     with pytest.raises(InvalidOptions, match="without keys the gateway listens on loopback only"):
@@ -171,6 +249,9 @@ CLIENT_KEYS = json.dumps(
         )
     ]
 )
+
+
+CLIENTS = ("shop", "bank", "operator")
 
 
 def key_of(name: str) -> dict[str, str]:
@@ -235,12 +316,57 @@ def test_json_that_is_nested_too_deep_is_refused(gateway: Gateway, depth: int, s
     assert response.status_code == status, response.text
 
 
+# -- what a role does not show ------------------------------------------------------------------------------
+
+
+def test_removing_a_job_needs_the_role_admin(gateway_with_keys: Gateway, client: redis.Redis) -> None:
+    client.hset("bull:mail:meta", "opts.maxLenEvents", 100)
+    client.lpush("bull:mail:wait", "1")
+    client.hset("bull:mail:1", mapping={"name": "send", "data": "{}", "opts": "{}", "timestamp": 1})
+    for path in ("/jobs/1/remove", "/remove"):
+        response = request(
+            gateway_with_keys, "POST", f"/v1/queues/bullmq/mail{path}", "operate", json={"ids": ["1"]}
+        )
+        assert problem_of(response) == (403, "forbidden")
+    assert client.exists("bull:mail:1")
+    response = request(gateway_with_keys, "POST", "/v1/queues/bullmq/mail/jobs/1/remove", "admin")
+    assert response.json()["done"] == ["1"]
+
+
+def test_a_key_for_submitting_does_not_read_results(gateway_with_keys: Gateway, client: redis.Redis) -> None:
+    document = {"task": "embed", "payload": {"secret": 1}}
+    headers = {**bearer("submit"), "Idempotency-Key": "k", "Prefer": "wait=5"}
+    job_id = gateway_with_keys.client.post("/v1/jobs", json=document, headers=headers).json()["job_id"]
+    ForeignWorker(client).work(lambda task, payload: {"secret": 2})
+    again = gateway_with_keys.client.post("/v1/jobs", json=document, headers=headers)
+    assert again.status_code == 202
+    assert again.json()["job_id"] == job_id
+    assert "preference-applied" not in again.headers
+    waiting = gateway_with_keys.submit({"secret": 3}, headers=bearer("submit"))
+    answer = request(gateway_with_keys, "POST", f"/v1/jobs/{waiting}/cancel", "submit")
+    assert answer.json()["status"] == "canceled"
+    assert "secret" not in again.text + answer.text
+
+
+def test_with_ownership_metrics_show_a_reader_only_its_own(open_gateway: OpenGateway) -> None:
+    gateway = open_gateway(keys=CLIENT_KEYS, ownership=True)
+    job_id = gateway.submit(headers=key_of("shop"))
+    with gateway.tail(job_id, headers=key_of("shop")) as tail:
+        tail.until("queued")
+        texts = {name: gateway.client.get("/metrics", headers=key_of(name)).text for name in CLIENTS}
+    assert 'corral_gateway_client_tails{client="shop"} 1.0' in texts["shop"]
+    assert 'corral_gateway_client_tails{client="bank"} 0.0' in texts["bank"]
+    assert "corral_job_count" not in texts["shop"] + texts["bank"]
+    assert "corral_job_count" in texts["operator"]
+
+
 # -- other origins -----------------------------------------------------------------------------------------
 
 
 def test_a_page_of_another_origin_cannot_change_anything(gateway: Gateway, client: redis.Redis) -> None:
     job_id = gateway.submit()
-    for origin in ("https://evil.example", "null", f"http://127.0.0.1:{gateway.port + 1}"):
+    malformed = ("http://[", "http://[::1", "http://[v1.x]:80/", "//", "http://a@b:c")
+    for origin in ("https://evil.example", "null", f"http://127.0.0.1:{gateway.port + 1}", *malformed):
         response = gateway.client.post(f"/v1/jobs/{job_id}/cancel", headers={"Origin": origin})
         assert problem_of(response) == (403, "cross-origin")
     assert client.hget(f"job:{job_id}", "status") == b"queued"
@@ -266,6 +392,13 @@ def test_without_keys_unknown_host_names_are_refused(open_gateway: OpenGateway) 
         ("jobs.internal", 200),
         ("LOCALHOST:80", 200),
         ("[::1]:8080", 200),
+        ("localhost@evil.example", 400),
+        ("user:password@localhost", 400),
+        ("[::1]evil.example", 400),
+        ("[::1]:80:80", 400),
+        ("[::1", 400),
+        ("localhost:80x", 400),
+        ("localhost/x", 400),
     ):
         assert gateway.client.get("/v1/jobs", headers={"Host": host}).status_code == status, host
 

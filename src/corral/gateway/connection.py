@@ -21,6 +21,8 @@ EXTENSION = "corral.connection"
 """The ASGI extension under which a scope has its connection."""
 STATE = "gateway"
 """The key of the lifespan's state under which the `GatewayState` is kept."""
+HEAD = "corral.head"
+"""The key of a scope whose request is a HEAD."""
 HEAD_TIMEOUT_S = 10.0
 """How long the head of a request may take to arrive."""
 LINGER_S = 5.0
@@ -266,7 +268,7 @@ class ConnectionLimits:
     """
 
     def __init__(self, in_all: int, per_address: int) -> None:
-        self._in_all = min(in_all, _open_files() - RESERVED_FILES)
+        self._in_all = max(min(in_all, _open_files() - RESERVED_FILES), 1)
         self._per_address = per_address
         self._counts: Counter[str] = Counter()
         self._waiting: dict[HttpConnection, None] = {}

@@ -73,6 +73,16 @@ class GatewayMetrics:
         return generate_latest(registry)
 
     @staticmethod
+    def of_client(client: str, tails: int) -> bytes:
+        """Return what one client may see as text."""
+        registry = CollectorRegistry()
+        gauge = Gauge(
+            "corral_gateway_client_tails", "Open tails of this client.", ("client",), registry=registry
+        )
+        gauge.labels(client).set(tails)
+        return generate_latest(registry)
+
+    @staticmethod
     def close() -> None:
         """Remove this process's gauges from the shared ones."""
         if MULTIPROCESS in os.environ:

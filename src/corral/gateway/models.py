@@ -38,6 +38,7 @@ DONE_JOB: JsonDict = {
 class JobRequest(
     BaseModel,
     extra="forbid",
+    strict=True,
     json_schema_extra=example({"task": "embed", "payload": {"text": "home"}, "ttl_s": 600}),
 ):
     """A job to create."""
@@ -70,6 +71,15 @@ class StreamsJob(AcceptedJob, json_schema_extra=example(DONE_JOB)):
 
     payload: Any
     updated_ts: int
+    result: Any = None
+    error: Any = None
+
+
+class CancelledJob(AcceptedJob, json_schema_extra=example(DONE_JOB)):
+    """A job that was cancelled; with the role `read` also what a job has besides."""
+
+    payload: Any = None
+    updated_ts: int | None = None
     result: Any = None
     error: Any = None
 
@@ -275,7 +285,7 @@ class ChangeResult(BaseModel, json_schema_extra=example({"done": ["17"], "not_do
     not_done: list[str]
 
 
-class JobIds(BaseModel, extra="forbid", json_schema_extra=example({"ids": ["17", "18"]})):
+class JobIds(BaseModel, extra="forbid", strict=True, json_schema_extra=example({"ids": ["17", "18"]})):
     """The jobs to change."""
 
     ids: Annotated[
@@ -283,14 +293,17 @@ class JobIds(BaseModel, extra="forbid", json_schema_extra=example({"ids": ["17",
     ]
 
 
-class DrainRequest(BaseModel, extra="forbid", json_schema_extra=example({"delayed": False})):
+class DrainRequest(BaseModel, extra="forbid", strict=True, json_schema_extra=example({"delayed": False})):
     """Whether a drain deletes delayed jobs too."""
 
     delayed: bool = False
 
 
 class CleanRequest(
-    BaseModel, extra="forbid", json_schema_extra=example({"state": "completed", "older_than_s": 86400})
+    BaseModel,
+    extra="forbid",
+    strict=True,
+    json_schema_extra=example({"state": "completed", "older_than_s": 86400}),
 ):
     """Which ended jobs to delete."""
 
@@ -299,7 +312,7 @@ class CleanRequest(
     limit: Annotated[int, Field(ge=1, le=100_000)] = 1000
 
 
-class ReplayRequest(BaseModel, extra="forbid", json_schema_extra=example({"limit": 100})):
+class ReplayRequest(BaseModel, extra="forbid", strict=True, json_schema_extra=example({"limit": 100})):
     """How many dead jobs to replay."""
 
     limit: Annotated[int, Field(ge=1, le=100_000)] = 1000

@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import Match
 
 from corral import errors
 from corral.telemetry.logs import logger
@@ -147,6 +148,16 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, _respond)
 
 
+def _allowed_methods(request: Request) -> list[str]:
+    """Return the methods of all routes of a path; an error has those of the first alone."""
+    allowed = {"OPTIONS"}
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        scope = {**request.scope, "method": method}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes):
+            allowed |= {"GET", "HEAD"} if method == "GET" else {method}
+    return sorted(allowed)
+
+
 async def _respond(request: Request, error: Exception) -> Response:
     match error:
         case Problem():
@@ -156,9 +167,11 @@ async def _respond(request: Request, error: Exception) -> Response:
         case RequestValidationError():
             return of_validation(error.errors()).response()
         case HTTPException(status_code=405):
-            allowed = (error.headers or {}).get("Allow") or "another method"
+            allowed = ", ".join(_allowed_methods(request))
+            if request.method == "OPTIONS":
+                return Response(status_code=204, headers={"Allow": allowed})
             detail = f"{request.method} is not allowed here; use {allowed}"
-            return Problem("method-not-allowed", detail, headers=error.headers).response()
+            return Problem("method-not-allowed", detail, headers={"Allow": allowed}).response()
         case HTTPException(status_code=404):
             return Problem("not-found", "there is no such path; see /openapi.json").response()
         case HTTPException():

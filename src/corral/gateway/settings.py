@@ -24,6 +24,7 @@ class GatewaySettings(BaseSettings):
         str | None,
         Field(
             validation_alias=AliasChoices("redis_url", "REDIS_URL"),
+            repr=False,  # it may have a password
             description="Redis URL; without one, a private server is started.",
         ),
     ] = None

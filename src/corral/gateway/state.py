@@ -98,6 +98,10 @@ class GatewayState:
         """Return whose jobs a client may read; None where it may read all."""
         return None if Role.OPERATE in client.roles else self.owner_of(client)
 
+    def client_metrics(self, client: ApiClient) -> bytes:
+        """Return the metrics of one client."""
+        return self.metrics.of_client(client.name, self._tails_by_client[client.name])
+
     # -- limits of tails ------------------------------------------------------------------------------------
 
     def may_tail(self, client: ApiClient) -> bool:

@@ -40,11 +40,11 @@ class RedisAddress:
     deployment: Deployment
     nodes: tuple[Node, ...]
     """The hosts of the URL; none for a unix socket."""
-    options: dict[str, Any]
+    options: dict[str, Any] = field(repr=False)
     """redis-py's connection options: login, database, TLS, path, connection class."""
     service: str = ""
     """The sentinels' name of the server."""
-    sentinel_options: dict[str, Any] = field(default_factory=dict)
+    sentinel_options: dict[str, Any] = field(default_factory=dict, repr=False)
     """redis-py's connection options for the sentinels."""
 
     @classmethod
@@ -53,8 +53,10 @@ class RedisAddress:
         try:
             return _parse(url)
         except (ValueError, TypeError) as error:
+            # of a password that is not escaped, the error would show a part
+            reason = "escape '/', '?' and '#' in its password (%2F, %3F, %23)" if _is_split(url) else error
             raise InvalidOptions(
-                f"server address {without_password(url)!r} cannot be used: {error}; write "
+                f"server address {without_password(url)!r} cannot be used: {reason}; write "
                 f"redis://host:6379/0, rediss://host:6379/0, unix:///path/to/socket, "
                 f"redis+sentinel://host:26379,host:26379/service or redis+cluster://host:6379,host:6379"
             ) from None
@@ -151,16 +153,27 @@ def _service(parts: SplitResult) -> tuple[str, str]:
     return unquote(service), f"/{database}"
 
 
+def _is_split(url: str) -> bool:
+    """Return whether a password with '/', '?' or '#' ends the host of a URL too early."""
+    netloc = url.partition("://")[2]
+    for end in "/?#":
+        netloc = netloc.partition(end)[0]
+    port = netloc.rpartition(":")[2] if ":" in netloc and not netloc.endswith("]") else "0"
+    return "@" in url and "@" not in netloc and (netloc.startswith(":") or not port.isdecimal())
+
+
 def without_password(url: str) -> str:
     """Return the URL with its passwords replaced by `***`.
 
-    >>> without_password("redis://me:secret@db:6379/0")
-    'redis://me:***@db:6379/0'
+    >>> without_password("redis://me:secret@db:6379/0"), without_password("redis://:se/cret@db")
+    ('redis://me:***@db:6379/0', 'redis://***@db')
     """
     try:
         parts = urlsplit(url)
     except ValueError:
         return url.partition("://")[0] + "://…"
+    if _is_split(url):
+        return f"{url.partition('://')[0]}://***@{url.rpartition('@')[2]}"
     if parts.password is not None:
         host = parts.netloc.rpartition("@")[2]
         parts = parts._replace(netloc=f"{parts.username or ''}:***@{host}")

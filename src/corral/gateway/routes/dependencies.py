@@ -11,7 +11,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from corral.gateway.connection import STATE
-from corral.gateway.problems import Problem
+from corral.gateway.problems import Problem, of_validation
 from corral.gateway.security.auth import SCOPE_CLIENT, ApiClient, Role
 from corral.gateway.state import GatewayState
 from corral.queue import Queue
@@ -53,10 +53,23 @@ async def _operable_queue(request: Request, protocol: str, queue: str) -> Queue:
     return await state.queue_cache.queue(protocol, queue)
 
 
+async def _changeable_queue(request: Request, protocol: str, queue: str, verb: str) -> Queue:
+    return await (_erasable_queue if verb == "remove" else _operable_queue)(request, protocol, queue)
+
+
+async def _erasable_queue(request: Request, protocol: str, queue: str) -> Queue:
+    state, _ = authorize(request, Role.ADMIN)
+    return await state.queue_cache.queue(protocol, queue)
+
+
 ReadableQueue = Annotated[Queue, Depends(_readable_queue)]
 """The queue of the path, for clients that may read it."""
 OperableQueue = Annotated[Queue, Depends(_operable_queue)]
 """The queue of the path, for clients that may change it."""
+ChangeableQueue = Annotated[Queue, Depends(_changeable_queue)]
+"""The queue of the path, for clients that may do the verb of the path."""
+ErasableQueue = Annotated[Queue, Depends(_erasable_queue)]
+"""The queue of the path, for clients that may delete its jobs."""
 
 
 def keep_inner_slashes(scope: Scope) -> None:
@@ -68,7 +81,23 @@ def keep_inner_slashes(scope: Scope) -> None:
 
 
 class NamedRoute(APIRoute):
-    """A route whose parameters have the slashes they were sent with."""
+    """A route whose parameters have the slashes they were sent with, and that refuses unknown ones."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        known = frozenset(parameter.alias for parameter in self.dependant.query_params)
+
+        async def handle_known(request: Request) -> Response:
+            for name in request.query_params:
+                if name not in known:
+                    fault = {
+                        "loc": ("query", name),
+                        "msg": f"unknown; known are: {', '.join(sorted(known)) or 'none'}",
+                    }
+                    raise of_validation([fault])
+            return await handle(request)
+
+        return handle_known
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, child_scope = super().matches(scope)

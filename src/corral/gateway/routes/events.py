@@ -82,6 +82,8 @@ async def tail_job(
             "hello", retry_ms=settings.retry_ms, job_id=job_id, status=job.status, last_id=position
         )
         hello += _gap(position, job)
+        if job.last is not None and id_order(position) > id_order(job.last):
+            position = job.last
         return TailResponse(state.tails, settings, hello, {job_id: position}, slot.pop_all())
 
 
@@ -97,6 +99,8 @@ def _gap(position: str, job: TailState) -> bytes:
         reason = f"{job.missing} of the job's events are gone"
     elif position != BEGINNING and job.first is None:
         reason = "the job's events are gone"
+    elif job.last is not None and id_order(position) > id_order(job.last):
+        reason = f"the job has no event later than {job.last} yet; later ones follow"
     else:
         return b""
     return gateway_frame("gateway.gap", after=position, first=job.first, reason=reason)
@@ -130,6 +134,10 @@ async def tail_queues(
         starts = await state.call(asyncio.gather(*(_start(each, after) for each in queues)))
         positions = {key_of(each): start for each, start in zip(queues, starts, strict=True)}
         hello = gateway_frame("hello", retry_ms=settings.retry_ms, queues=list(positions))
+        if after is not None and id_order(positions.get(after[1], after[0])) < id_order(after[0]):
+            last = positions[after[1]]
+            reason = f"{after[1]} has no event later than {last} yet; later ones follow"
+            hello += gateway_frame("gateway.gap", after=after[0], first=None, reason=reason)
         return TailResponse(state.feeds, settings, hello, positions, slot.pop_all(), list_keys)
 
 
@@ -147,11 +155,13 @@ def _parse_feed_id(feed_id: str | None) -> tuple[str, str] | None:
 
 
 async def _start(queue: Queue, after: tuple[str, str] | None) -> str:
-    """Return the position at which a queue's part of the feed starts."""
+    """Return the position at which a queue's part of the feed starts: at most its last event's."""
+    try:
+        last = (await queue.events.extent()).last or BEGINNING
+    except RedisWrongTypeError:
+        return BEGINNING  # the hub reports what cannot be read
     if after is None:
-        try:
-            return (await queue.events.extent()).last or BEGINNING
-        except RedisWrongTypeError:
-            return BEGINNING  # the hub reports what cannot be read
+        return last
     event_id, key = after
-    return event_id if key == key_of(queue) else f"{max(id_order(event_id)[0] - OVERLAP_MS, 0)}-0"
+    start = event_id if key == key_of(queue) else f"{max(id_order(event_id)[0] - OVERLAP_MS, 0)}-0"
+    return min(start, last, key=id_order)

@@ -45,8 +45,13 @@ async def is_ready(request: Request) -> Response:
     responses=problem_responses(401, 403, more=text_response("Prometheus metrics.", "text/plain", EXAMPLE)),
 )
 async def metrics(request: Request) -> Response:
-    """Return the gateway's metrics, and the number of jobs in each state of each queue."""
-    state, _ = authorize(request, Role.READ)
+    """Return the gateway's metrics, and the number of jobs in each state of each queue.
+
+    Where clients see only their own jobs, a client without the role `operate` gets only its own open tails.
+    """
+    state, client = authorize(request, Role.READ)
+    if state.visible_owner(client) is not None:
+        return Response(state.client_metrics(client), media_type=CONTENT_TYPE_LATEST)
     try:
         queues = await state.call(state.queue_cache.queues())
         await state.call(asyncio.gather(*(_count(state, queue) for queue in queues)))

@@ -9,7 +9,15 @@ from corral.core.http_api import Admission, AdmissionVerdict, OwnedJob, TailStat
 from corral.core.job import Job, JobOptions
 from corral.errors import InvalidOptions
 from corral.gateway import requests
-from corral.gateway.models import AcceptedJob, JobRequest, Status, StreamsJob, StreamsJobPage, Task
+from corral.gateway.models import (
+    AcceptedJob,
+    CancelledJob,
+    JobRequest,
+    Status,
+    StreamsJob,
+    StreamsJobPage,
+    Task,
+)
 from corral.gateway.openapi import CREATE_JOB_HEADERS, problem_responses, with_body
 from corral.gateway.problems import Problem
 from corral.gateway.responses import json_response, page_response, rate_limit_headers
@@ -56,7 +64,8 @@ async def create_job(request: Request) -> Response:
     if admission.verdict is AdmissionVerdict.REPLAYED:
         headers["Idempotent-Replayed"] = "true"
     wait_s = requests.preferred_wait_s(request)
-    if wait_s is not None:
+    # the answer has the result, which is for readers
+    if wait_s is not None and Role.READ in client.roles:
         wait_s = min(wait_s, state.settings.max_wait_s)
         ended = await _wait_for_end(request, state, client, admission.job_id, wait_s)
         if ended is not None:
@@ -142,7 +151,7 @@ async def get_job(request: Request, job_id: str) -> Response:
     return json_response((await _show(state, client, job_id)).job)
 
 
-@router.post("/v1/jobs/{job_id}/cancel", response_model=StreamsJob, responses=problem_responses(404, 409))
+@router.post("/v1/jobs/{job_id}/cancel", response_model=CancelledJob, responses=problem_responses(404, 409))
 async def cancel_job(request: Request, job_id: str) -> Response:
     """Cancel a job that has not ended; a running handler is asked to end."""
     state, client = authorize(request, Role.SUBMIT)
@@ -152,6 +161,8 @@ async def cancel_job(request: Request, job_id: str) -> Response:
     if not cancelled:
         status = job["status"]
         raise Problem("job-ended", f"job {job_id} has ended already: {status}", job_status=status)
+    if Role.READ not in client.roles:
+        job = {name: job[name] for name in AcceptedJob.model_fields}
     return json_response(job)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 from fastapi import APIRouter, Query, Request
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.responses import Response
 
 from corral.core.filter import JobFilter
@@ -19,7 +20,9 @@ from corral.gateway.problems import Problem
 from corral.gateway.requests import parse_offset, read_json
 from corral.gateway.responses import encode_item, item_document, json_response, page_response
 from corral.gateway.routes.dependencies import (
+    ChangeableQueue,
     Cursor,
+    ErasableQueue,
     OperableQueue,
     PageSize,
     QueueRoute,
@@ -44,6 +47,15 @@ VERBS: dict[Verb, Callable[[Queue, Sequence[str]], Awaitable[list[str]]]] = {
     "remove": Queue.remove,
     "cancel": Queue.cancel,
 }
+
+
+class VerbConvertor(StringConvertor):
+    """Lets only verbs match, so that another path is not found instead of invalid."""
+
+    regex = "|".join(VERBS)
+
+
+register_url_convertor("verb", VerbConvertor())
 
 WITH_PARAMETERS = problem_responses(400, 422)
 
@@ -173,7 +185,7 @@ async def resume_queue(queue: OperableQueue) -> Response:
 
 
 @operations.post("/drain", response_model=models.QueueView, **with_body(models.DrainRequest))
-async def drain_queue(request: Request, queue: OperableQueue) -> Response:
+async def drain_queue(request: Request, queue: ErasableQueue) -> Response:
     """Delete all waiting jobs."""
     body, _ = await read_json(request, models.DrainRequest, state_of(request).settings)
     await queue.drain(body.delayed)
@@ -181,7 +193,7 @@ async def drain_queue(request: Request, queue: OperableQueue) -> Response:
 
 
 @operations.post("/clean", response_model=models.ChangeResult, **with_body(models.CleanRequest))
-async def clean_queue(request: Request, queue: OperableQueue) -> Response:
+async def clean_queue(request: Request, queue: ErasableQueue) -> Response:
     """Delete jobs that ended long ago."""
     state = state_of(request)
     body, _ = await read_json(request, models.CleanRequest, state.settings)
@@ -197,8 +209,8 @@ async def replay_queue(request: Request, queue: OperableQueue) -> Response:
     return _changed(await queue.replay(JobFilter(limit=body.limit)))
 
 
-@operations.post("/{verb}", response_model=models.ChangeResult, **with_body(models.JobIds))
-async def change_jobs(request: Request, queue: OperableQueue, verb: Verb) -> Response:
+@operations.post("/{verb:verb}", response_model=models.ChangeResult, **with_body(models.JobIds))
+async def change_jobs(request: Request, queue: ChangeableQueue, verb: Verb) -> Response:
     """Retry, promote, remove or cancel these jobs; say for which it was done, and for which not."""
     body, _ = await read_json(request, models.JobIds, state_of(request).settings)
     ids = dict.fromkeys(body.ids)
@@ -207,9 +219,9 @@ async def change_jobs(request: Request, queue: OperableQueue, verb: Verb) -> Res
 
 
 @operations.post(
-    "/jobs/{job_id}/{verb}", response_model=models.ChangeResult, responses=problem_responses(422)
+    "/jobs/{job_id}/{verb:verb}", response_model=models.ChangeResult, responses=problem_responses(422)
 )
-async def change_job(queue: OperableQueue, job_id: str, verb: Verb) -> Response:
+async def change_job(queue: ChangeableQueue, job_id: str, verb: Verb) -> Response:
     """Retry, promote, remove or cancel one job; 409 where its state does not allow it."""
     job = await _job(queue, job_id)
     done = await VERBS[verb](queue, [job_id])

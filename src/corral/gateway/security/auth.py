@@ -32,9 +32,9 @@ class Role(StrEnum):
     READ = "read"
     """Read jobs, queues, events and metrics."""
     OPERATE = "operate"
-    """Read everything, and change queues."""
+    """Read everything, and change queues in ways that can be undone."""
     ADMIN = "admin"
-    """Everything."""
+    """Everything; also drain, clean and remove, which delete jobs."""
 
 
 _INCLUDED: dict[Role, frozenset[Role]] = {Role.OPERATE: frozenset({Role.READ}), Role.ADMIN: frozenset(Role)}

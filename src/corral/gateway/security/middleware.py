@@ -1,12 +1,13 @@
 """The middleware of every request: size, host, origin and key before it, security headers after it."""
 
+import re
 from time import perf_counter
 from urllib.parse import urlsplit
 
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from corral.gateway.connection import STATE, connection_of
+from corral.gateway.connection import HEAD, STATE, connection_of
 from corral.gateway.dashboard import FILES
 from corral.gateway.problems import Problem
 from corral.gateway.responses import Headers, with_security
@@ -14,10 +15,14 @@ from corral.gateway.routes.dependencies import keep_inner_slashes
 from corral.gateway.security.auth import SCOPE_CLIENT, ApiClient, ApiKeys, Role
 from corral.gateway.settings import GatewaySettings
 from corral.gateway.state import GatewayState
+from corral.telemetry.logs import logger
 
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", *FILES})
 """Paths that need no key."""
+REFUSALS_LOGGED_S = 1.0
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_HOST = re.compile(rb"(?:\[([0-9A-Za-z:.%_-]+)\]|([0-9A-Za-z._~!$&'()*+,;=%-]*))(?::[0-9]{0,5})?")
+"""RFC 3986: an address in brackets or a name, and a port; no user and password."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -29,6 +34,7 @@ class GatewayMiddleware:
         self._settings = settings
         self._keys = keys
         self._hosts = LOOPBACK_NAMES | {host.lower() for host in settings.hosts}
+        self._refused, self._logged_at = 0, -REFUSALS_LOGGED_S
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -38,12 +44,14 @@ class GatewayMiddleware:
         began = perf_counter()
         connection = connection_of(scope)
         keep_inner_slashes(scope)
+        # routed as GET; the server leaves out the body
+        routed = {**scope, "method": "GET", HEAD: True} if scope["method"] == "HEAD" else scope
 
         async def send_with_headers(message: Message) -> None:
             is_early = False
             if message["type"] == "http.response.start":
                 message["headers"] = with_security(message.get("headers", ()))
-                _count(scope, message["status"], perf_counter() - began)
+                _count(routed, message["status"], perf_counter() - began)
                 is_early = connection is not None and connection.is_receiving(scope)
                 if is_early:
                     message["headers"].append((b"connection", b"close"))
@@ -52,31 +60,35 @@ class GatewayMiddleware:
                 connection.close_after_response()
 
         try:
-            scope[SCOPE_CLIENT] = self._authenticate(scope)
+            routed[SCOPE_CLIENT] = self._authenticate(scope)
         except Problem as problem:
+            if problem.kind.status == 401:
+                self._log_refusal(scope)
             await problem.response()(scope, receive, send_with_headers)
             return
-        await self._app(scope, receive, send_with_headers)
+        await self._app(routed, receive, send_with_headers)
 
     def _authenticate(self, scope: Scope) -> ApiClient:
         headers: Headers = scope["headers"]
         host = origin = authorization = b""
+        hosts = 0
         size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
         for name, value in headers:
             size += len(name) + len(value)
             if name == b"host":
                 host = value
+                hosts += 1
             elif name == b"origin":
                 origin = value
             elif name == b"authorization":
                 authorization = value
         self._check_size(size, len(headers))
+        host_name = _host_name(host, hosts)
         if origin and scope["method"] not in SAFE_METHODS:
             _check_origin(origin, host)
         if self._keys:
             return self._client_of(authorization, scope["path"])
         # without keys the address alone restricts access, and a web page can resolve any name to it
-        host_name = _host_name(host)
         if host_name not in self._hosts:
             raise Problem(
                 "misdirected",
@@ -85,6 +97,14 @@ class GatewayMiddleware:
             )
         address = scope.get("client")
         return ApiClient(address[0] if address else "local", frozenset(Role))
+
+    def _log_refusal(self, scope: Scope) -> None:
+        """Log requests without a valid key, at most one line a second; never what they sent."""
+        self._refused += 1
+        if perf_counter() - self._logged_at >= REFUSALS_LOGGED_S:
+            address = (scope.get("client") or ("local",))[0]
+            logger("gateway").warning("no valid key", requests=self._refused, last_address=address)
+            self._refused, self._logged_at = 0, perf_counter()
 
     def _check_size(self, size: int, count: int) -> None:
         settings = self._settings
@@ -119,13 +139,19 @@ def _count(scope: Scope, status: int, seconds: float) -> None:
 
 
 def _check_origin(origin: bytes, host: bytes) -> None:
-    if urlsplit(origin.decode("latin-1")).netloc.lower() != host.decode("latin-1").lower():
+    try:
+        is_own = urlsplit(origin.decode("latin-1")).netloc.lower() == host.decode("latin-1").lower()
+    except ValueError:
+        is_own = False
+    if not is_own:
         raise Problem("cross-origin", "this was sent by a page of another origin; send it from a server")
 
 
-def _host_name(host: bytes) -> str:
-    """Return the name in a Host header, without port and brackets."""
-    text = host.decode("latin-1").lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0]
+def _host_name(host: bytes, count: int) -> str:
+    """Return the name in the Host header, without port and brackets."""
+    match = _HOST.fullmatch(host)
+    if match is None or count > 1:
+        raise Problem(
+            "malformed-request", "send one Host header, a name or an address with or without a port"
+        )
+    return (match[1] or match[2]).decode().lower()

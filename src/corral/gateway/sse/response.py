@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from corral.errors import RedisError
-from corral.gateway.connection import HttpConnection, connection_of
+from corral.gateway.connection import HEAD, HttpConnection, connection_of
 from corral.gateway.requests import BEGINNING
 from corral.gateway.settings import GatewaySettings
 from corral.gateway.sse.frames import SendBuffer, end_on_disconnect, gateway_frame
@@ -54,6 +54,10 @@ class TailResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._connection = connection_of(scope)
         with self._slot:
+            if HEAD in scope:
+                await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+                await send({"type": "http.response.body", "body": b""})
+                return
             if self._connection is not None:
                 self._connection.begin_stream(scope)
             buffer = self._hub.new_buffer()
