@@ -69,7 +69,7 @@ RULES = {
         history((0, "added"), (1, "active"), (2, "completed"), (3, "completed")), [], AuditVerdict.DOUBLED,
     ),
     "run again after its end": (
-        history((0, "added"), (1, "active"), (2, "completed"), (3, "retry"), (3, "stalled"), (4, "active"),
+        history((0, "added"), (1, "active"), (2, "completed"), (3, "waiting"), (3, "stalled"), (4, "active"),
               (5, "completed")), [], AuditVerdict.DOUBLED,
     ),
     "ended, and still to be run": (DONE, [record("active")], AuditVerdict.CONTRADICTED),

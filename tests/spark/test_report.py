@@ -32,7 +32,7 @@ STALLING = [
     row
     for number in range(8)
     for row in history(
-        (300, "added"), (301, "active"), (302, "retry"), (302, "stalled"), (303, "active"),
+        (300, "added"), (301, "active"), (302, "waiting"), (302, "stalled"), (303, "active"),
         (304, "completed"), job=f"s{number}",
     )
 ]  # fmt: skip

@@ -34,7 +34,7 @@ def frame(spark):
 PLAIN = history((0, "added"), (0, "waiting"), (2, "active"), (5, "completed"))
 RETRIED = history((0, "added"), (0, "waiting"), (1, "active"), (2, "retry"), (4, "waiting"), (5, "active"),
                 (6, "dead"), job="2")  # fmt: skip
-STALLED = history((0, "added"), (1, "active"), (31, "retry"), (31, "stalled"), (32, "active"),
+STALLED = history((0, "added"), (1, "active"), (31, "waiting"), (31, "stalled"), (32, "active"),
                 (33, "completed"), job="3")  # fmt: skip
 RUNNING = history((0, "added"), (3, "active"), job="4", worker="anna")
 RELEASED = history((0, "added"), (1, "active"), (2, "waiting"), (3, "active"), (4, "completed"), job="5")
@@ -79,9 +79,9 @@ def test_jobs_say_how_each_life_went(frame):
     assert by_key == {
         ("1", 1): ("completed", 0, 0, 1),
         ("2", 1): ("dead", 1, 0, 1),
-        ("3", 1): ("completed", 1, 1, 1),
+        ("3", 1): ("completed", 0, 1, 1),
         ("4", 1): ("alive", 0, 0, 0),
-        ("5", 1): ("completed", 1, 0, 1),
+        ("5", 1): ("completed", 0, 0, 1),
         ("6", 1): ("completed", 0, 0, 1),
         ("6", 2): ("dead", 0, 0, 1),
         ("7", 1): ("alive", 0, 0, 1),

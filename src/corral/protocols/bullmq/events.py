@@ -30,21 +30,19 @@ class BullmqEventLog(BaseEventLog):
     def __init__(self, binding: Binding) -> None:
         super().__init__(binding, BullmqKeys(binding.namespace, binding.queue).events)
 
-    def _decode(self, entries: Sequence[Sequence[Any]], before: Sequence[bytes]) -> list[JobEvent]:
-        return events_of(decode_columns(entries, before), NAME, self._binding.queue)
-
     async def range(
         self, after: str = "-", count: int = 1000, max_bytes: int | None = None
     ) -> list[JobEvent]:
         entries = await streams.read_range(self._store, self._stream, after, count, max_bytes)
         if not entries:
             return []
-        return self._decode(entries, await streams.entry_before(self._store, self._stream, entries[0][0]))
+        before = await streams.entry_before(self._store, self._stream, entries[0][0])
+        return self._events(await self._columns(entries, before))
 
     async def tail(self, after: str = "$") -> AsyncGenerator[JobEvent]:
         before: Sequence[bytes] = ()
         async for entries in streams.follow(self._store, self._stream, after):
-            for event in self._decode(entries, before):
+            for event in self._events(await self._columns(entries, before)):
                 yield event
             before = entries[-1][1]
 
@@ -56,7 +54,17 @@ class BullmqEventLog(BaseEventLog):
 
     async def page(self, after: str = "-", until: str = "+", count: int = 1000) -> EventPage:
         extent, before, entries = await streams.read_page(self._store, self._stream, after, until, count)
-        return streams.page_of(decode_columns(entries, before), extent, entries)
+        return streams.page_of(await self._columns(entries, before), extent, entries)
+
+    async def _columns(self, entries: Sequence[Sequence[Any]], before: Sequence[bytes]) -> EventColumns:
+        following: Sequence[bytes] = ()
+        if entries and _needs_next(entries[-1][1]):
+            rest = await streams.read_range(self._store, self._stream, entries[-1][0].decode(), 1)
+            following = rest[0][1] if rest else ()
+        return decode_columns(entries, before, following)
+
+    def _events(self, columns: EventColumns) -> list[JobEvent]:
+        return events_of(columns, NAME, self._binding.queue)
 
 
 class _Layout(NamedTuple):
@@ -66,6 +74,8 @@ class _Layout(NamedTuple):
     """kind, job id, name, attempts made and previous state, of the flat fields with a None behind them"""
     rest: tuple[tuple[bytes, int], ...]
     """The other fields, each with the index of its value."""
+    spends_nothing: bool
+    """Whether `jobId` is the last field: Corral's scripts write so where a job was moved, not retried."""
 
 
 _COLUMNS = (b"event", b"jobId", b"name", b"attemptsMade", b"prev")
@@ -79,42 +89,52 @@ def _layout_of(names: tuple[bytes, ...]) -> _Layout:
     columns = itemgetter(*(indexes.pop(name, -1) for name in _COLUMNS))
     if len(_layouts) >= _MOST_LAYOUTS:
         _layouts.clear()
-    _layouts[names] = layout = _Layout(columns, tuple(indexes.items()))
+    is_last = len(names) > 2 and names[-1] == b"jobId"
+    _layouts[names] = layout = _Layout(columns, tuple(indexes.items()), is_last)
     return layout
 
 
-def decode_columns(entries: Sequence[Sequence[Any]], before: Sequence[bytes] = ()) -> EventColumns:
-    """Return the entries as columns; `before` are the fields of the entry just before the first.
+def decode_columns(
+    entries: Sequence[Sequence[Any]], before: Sequence[bytes] = (), following: Sequence[bytes] = ()
+) -> EventColumns:
+    """Return the entries as columns; `before` and `following` are the fields of their neighbours in the log.
 
-    The wire has no word for a retry: a job that is delayed without having been added in the entry before,
-    or waiting again straight from active, is being retried.
+    The wire has no word for a retry: a job that is delayed without having been added in the entry before, or
+    waiting again straight from active, is being retried, unless it was given back, postponed or stalled. A
+    stall follows its `waiting`; the other two Corral writes with `jobId` as the last field, so that every
+    client reads the same fields. A Node client's own cannot be told from retries.
     """
     columns = empty_columns()
     kinds, job_ids, names = columns.kinds.append, columns.job_ids.append, columns.names.append
     attempts, previous, data = columns.attempts.append, columns.previous.append, columns.data.append
     known = _layouts.get
-    last: Sequence[bytes] = before
-    # this runs once for every event ever written: entries have few layouts, and each is worked out once
-    for _, flat in entries:
-        field_names = tuple(flat[::2])
-        columns_in, rest = known(field_names) or _layout_of(field_names)
-        kind, job_id, name, attempt, prev = columns_in([*flat, None])
-        job_ids(job_id)
-        names(name)
-        attempts((count(attempt) or None) if attempt else None)
-        previous(prev)
-        if kind in _TRANSLATED:
-            kind = _translate(kind, job_id, prev, last)
-        kinds(kind or b"")
-        if attempt and columns.attempts[-1] is None:
-            data(_with_broken(flat))
-        else:
-            data(_as_json({key: flat[index] for key, index in rest}) if rest else None)
-        last = flat
     columns.ids.extend(entry_id for entry_id, _ in entries)
     columns.at.extend(int(entry_id.partition(b"-")[0]) for entry_id in columns.ids)
     if columns.at and columns.at[-1] > LATEST_MS:
         columns.at[:] = map(entry_time, columns.ids)
+    last: Sequence[bytes] = before
+    # this runs once for every event ever written: entries have few layouts, and each is worked out once
+    for index, (_, flat) in enumerate(entries):
+        field_names = tuple(flat[::2])
+        layout = known(field_names) or _layout_of(field_names)
+        kind, job_id, name, attempt, prev = layout.columns([*flat, None])
+        rest = layout.rest
+        job_ids(job_id)
+        names(name)
+        previous(prev)
+        is_moved = kind in _TRANSLATED
+        if is_moved:
+            after = entries[index + 1][1] if index + 1 < len(entries) else following
+            kind, attempt = _translate(kind, job_id, prev, layout.spends_nothing, last, after)
+        attempts((count(attempt) or None) if attempt else None)
+        kinds(kind or b"")
+        if is_moved:
+            data(_moved_data(kind, columns.at[index], {key: flat[place] for key, place in rest}))
+        elif attempt and columns.attempts[-1] is None:
+            data(_with_broken(flat))
+        else:
+            data(_as_json({key: flat[place] for key, place in rest}) if rest else None)
+        last = flat
     columns.workers.extend([None] * len(columns))
     return columns
 
@@ -122,15 +142,47 @@ def decode_columns(entries: Sequence[Sequence[Any]], before: Sequence[bytes] = (
 _TRANSLATED = frozenset((b"failed", b"delayed", b"waiting"))
 
 
-def _translate(kind: bytes, job_id: bytes | None, prev: bytes | None, last: Sequence[bytes]) -> bytes:
-    """Return our word for a kind; `last` are the fields of the entry before."""
+def _translate(
+    kind: bytes,
+    job_id: bytes | None,
+    prev: bytes | None,
+    spends_nothing: bool,
+    last: Sequence[bytes],
+    following: Sequence[bytes],
+) -> tuple[bytes, bytes | None]:
+    """Return our word for a kind, and the number of the attempt where the next entry has it."""
     if kind == b"failed":
-        return DEAD
+        return DEAD, _field_of(following, b"retries-exhausted", job_id, b"attemptsMade")
+    if spends_nothing or (kind == b"waiting" and prev != b"active"):
+        return kind, None
     if kind == b"delayed":
-        fields = fields_of(last)
-        was_added = fields.get(b"event") == b"added" and fields.get(b"jobId") == job_id
-        return kind if was_added else RETRY
-    return RETRY if prev == b"active" else kind
+        return (kind if _field_of(last, b"added", job_id, b"jobId") else RETRY), None
+    return (kind if _field_of(following, b"stalled", job_id, b"jobId") else RETRY), None
+
+
+def _field_of(flat: Sequence[bytes], kind: bytes, job_id: bytes | None, name: bytes) -> bytes | None:
+    """Return a field of an entry of this kind and job; None where the entry is another."""
+    fields = fields_of(flat)
+    if fields.get(b"event") != kind or fields.get(b"jobId") != job_id:
+        return None
+    return fields.get(name)
+
+
+def _needs_next(flat: Sequence[bytes]) -> bool:
+    """Return whether the meaning of an entry depends on the one behind it."""
+    fields = fields_of(flat)
+    kind = fields.get(b"event")
+    return kind == b"failed" or (kind == b"waiting" and fields.get(b"prev") == b"active")
+
+
+def _moved_data(kind: bytes, at: int, fields: dict[bytes, bytes]) -> bytes | None:
+    """Return the other fields of an entry as JSON, with the ms until the job is due where it is delayed."""
+    due = fields.get(b"delay")
+    if due is not None and due.isdigit() and len(due) < 19:
+        fields[b"delay"] = b"%d" % max(int(due) - at, 0)
+    elif due is None and kind == RETRY:
+        fields[b"delay"] = b"0"
+    return _as_json(fields) if fields else None
 
 
 def _with_broken(flat: Sequence[bytes]) -> bytes | None:

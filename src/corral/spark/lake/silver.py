@@ -50,9 +50,9 @@ def attempts(events: DataFrame) -> DataFrame:
         .withColumn("_name", sf.first("name", True).over(Window.partitionBy(*GENERATION)))
         .withColumn("_next", sf.lead("event").over(in_order))
     )
-    # a protocol that emits a retry just before the stall means the stall
+    # a protocol that says where the job went just before the stall means the stall
     is_stall = sf.coalesce(sf.col("_next") == EventKind.STALLED, sf.lit(False))
-    closes = is_kind(*CLOSING) & ~((sf.col("event") == EventKind.RETRY) & is_stall)
+    closes = is_kind(*CLOSING) & ~(is_kind(EventKind.WAITING) & is_stall)
     grouped = numbered.where(sf.col("_attempt") > 0).groupBy(*GENERATION, sf.col("_attempt").alias("attempt"))
     folded = grouped.agg(
         sf.first("_name", True).alias("name"),
@@ -90,6 +90,7 @@ def jobs(events: DataFrame) -> DataFrame:
             last_opening().alias("_opened"),
             sf.count_if(is_kind(*ENDS)).cast("int").alias("ends"),
             sf.count_if(is_kind(EventKind.ACTIVE)).cast("int").alias("attempts"),
+            sf.count_if(is_kind(EventKind.RETRY)).cast("int").alias("retries"),
             sf.count_if(is_kind(EventKind.STALLED)).cast("int").alias("stalls"),
             # not every event names the worker
             sf.max_by("worker", sf.when(sf.col("worker").isNotNull(), sf.col("number"))).alias("worker"),
@@ -105,9 +106,7 @@ def jobs(events: DataFrame) -> DataFrame:
         _milliseconds(sf.col("started_at"), ended_at).alias("ran_ms"),
         sf.when(is_over, sf.col("_end.event")).otherwise("alive").alias("outcome"),
         sf.when(is_over, reason(sf.col("_end.data"))).alias("reason"),
-        *("ends", "attempts"),
-        sf.greatest(sf.col("attempts") - 1, sf.lit(0)).cast("int").alias("retries"),
-        *("stalls", "worker", "events"),
+        *("ends", "attempts", "retries", "stalls", "worker", "events"),
         sf.to_date("first_at").alias("date"),
     )
 

@@ -11,6 +11,7 @@ local due = tonumber(ARGV[2]) + delay
 local score = delayed_score(due)
 call("HSET", PREFIX .. id, "delay", delay)
 call("ZADD", DELAYED, score, id)
-call("XADD", EVENTS, "MAXLEN", "~", kept_events(queue_state()), "*", "event", "delayed", "jobId", id, "delay", due)
+call("XADD", EVENTS, "MAXLEN", "~", kept_events(queue_state()), "*", "event", "delayed", "delay", due,
+     "jobId", id) -- jobId last: it is no retry
 wake_when_due()
 return 0

@@ -54,7 +54,7 @@ if next(gone) then
       end
       call("RPUSH", state.target, id)
       wake(is_blocked(state))
-      call("XADD", EVENTS, "*", "event", "waiting", "jobId", id, "prev", "active")
+      call("XADD", EVENTS, "*", "event", "waiting", "prev", "active", "jobId", id)
       call("XADD", EVENTS, "*", "event", "stalled", "jobId", id)
       requeued[#requeued + 1] = id
     end

@@ -49,7 +49,7 @@ local function open_parents(own)
     if delay > 0 then
       local due = tonumber(at) + delay
       call("ZADD", prefix .. "delayed", due * 4096, id)
-      call("XADD", prefix .. "events", "*", "event", "delayed", "jobId", id, "delay", due)
+      call("XADD", prefix .. "events", "*", "event", "delayed", "delay", due, "jobId", id)
       local first = call("ZRANGE", prefix .. "delayed", 0, 0, "WITHSCORES")
       call("ZADD", prefix .. "marker", tonumber(first[2]) / 4096, "1")
       return

@@ -152,6 +152,8 @@ local function requeue(row, job, state)
       call("RPUSH", state.target, row[1])
       wake(is_blocked(state))
     end
+    -- jobId is the last field where no attempt was spent: readers of ours tell it from a retry by that
+    call("XADD", EVENTS, "*", "event", "waiting", "prev", "active", "jobId", row[1])
   else
     if priority > 0 then
       call("ZADD", PRIORITIZED, priority_score(priority), row[1])
@@ -160,17 +162,20 @@ local function requeue(row, job, state)
     end
     wake(is_blocked(state))
     call("HSET", job, "atm", row[5], "failedReason", row[6], "stacktrace", row[11])
+    call("XADD", EVENTS, "*", "event", "waiting", "jobId", row[1], "prev", "active")
   end
-  call("XADD", EVENTS, "*", "event", "waiting", "jobId", row[1], "prev", "active")
 end
 
 local function delay_settled(row, job)
   if row[3] == "delayed" then
     call("HSET", job, "delay", row[13], "atm", row[5], "failedReason", row[6], "stacktrace", row[11])
+    delay_job(row[1], row[4] + row[13])
   else
     call("HSET", job, "delay", row[13])
+    call("ZADD", DELAYED, delayed_score(row[4] + row[13]), row[1])
+    call("XADD", EVENTS, "*", "event", "delayed", "delay", row[4] + row[13], "jobId", row[1])
+    wake_when_due()
   end
-  delay_job(row[1], row[4] + row[13])
 end
 
 local function await_children(row)
