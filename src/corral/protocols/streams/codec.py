@@ -165,7 +165,13 @@ def decode_job(flat: Sequence[bytes], events: Sequence[JobEvent] = ()) -> Job:
     updated = time_ms(fields.pop("updated_ts", b""))
     reason, trace = _decode_error(error)
     started = next((event.at for event in events if event.kind == EventKind.ACTIVE), None)
-    progress = next((event.data.get("data") for event in events if event.kind == EventKind.PROGRESS), None)
+    fields.pop("idempotency_key", None)
+    progress = decode_progress(fields.pop("progress", b""), fields.pop("progress_message", b""))
+    if progress is None:
+        # another worker of the contract writes only the event
+        progress = next(
+            (event.data.get("data") for event in events if event.kind == EventKind.PROGRESS), None
+        )
     return Job(
         id=text(fields.pop("job_id", b"")),
         name=text(fields.pop("task", b"")),
@@ -199,6 +205,30 @@ def decode_end(values: Sequence[bytes | None]) -> JobEnd:
         trace=trace,
         attempts_made=1,
     )
+
+
+def encode_progress(value: Any) -> tuple[str | bytes, ...]:
+    """Return the fields of the hash for a progress, and their values.
+
+    >>> encode_progress({"progress": 25, "message": "scene 1"})
+    ('progress', b'25', 'progress_message', 'scene 1')
+    """
+    message = ""
+    if (
+        isinstance(value, dict)
+        and value.keys() == {"progress", "message"}
+        and isinstance(value["message"], str)
+    ):
+        value, message = value["progress"], value["message"]
+    return "progress", payload.encode(value, "progress"), "progress_message", clean(message)
+
+
+def decode_progress(value: bytes, message: bytes) -> Any:
+    """Return the progress that the hash has; None where it has none."""
+    if not value:
+        return None
+    progress = payload.decode(value)
+    return {"progress": progress, "message": text(message)} if message else progress
 
 
 def _decode_options(ttl: bytes) -> JobOptions:

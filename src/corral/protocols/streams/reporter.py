@@ -17,8 +17,9 @@ class StreamsReporter(StreamsPort):
     """
 
     async def progress(self, claim: Claim[EntryReceipt], value: Any) -> None:
-        """Emit the progress as an event: the hash has no field for it, so the latest event is the record."""
-        await self._write(claim, "progress", "worker.progress", payload.encode(value, "progress"))
+        """Emit the progress as an event; the hash has the latest, and beside it its message."""
+        encoded = payload.encode(value, "progress")
+        await self._write(claim, "progress", "worker.progress", encoded, *codec.encode_progress(value))
 
     async def log(self, claim: Claim[EntryReceipt], line: str) -> int:
         """Emit the line as an event; return 0, as the contract keeps no log whose lines could be counted."""
@@ -39,7 +40,9 @@ class StreamsReporter(StreamsPort):
         else:
             await self._store.run(SCRIPTS["beat"], names, (*head, profile.lock_ms))
 
-    async def _write(self, claim: Claim[EntryReceipt], kind: str, step: str, data: bytes) -> None:
+    async def _write(
+        self, claim: Claim[EntryReceipt], kind: str, step: str, data: bytes, *fields: str | bytes
+    ) -> None:
         keys, job, receipt = self._keys, claim.job, claim.receipt
         code = await self._store.run(
             SCRIPTS["report"],
@@ -53,6 +56,7 @@ class StreamsReporter(StreamsPort):
                 kind,
                 step,
                 data,
+                *fields,
             ),
         )
         if code == CANCELED:

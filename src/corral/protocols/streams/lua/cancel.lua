@@ -6,7 +6,7 @@
 local canceled = {}
 for position = 6, #ARGV do
   local id = ARGV[position]
-  local known = call("HMGET", JOB .. id, "status", "ttl_s", "task")
+  local known = read_job(id, "status", "ttl_s", "task")
   -- the queue entry stays: the worker that reads it finds the job over and acknowledges it
   if known[1] and not OVER[known[1]] then
     emit(id, known[3] or "", lifetime(known[2]), "canceled", NOW, "operator.cancel", '{"reason":"cancelled"}')

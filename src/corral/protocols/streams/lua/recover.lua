@@ -52,7 +52,7 @@ local function recover_entry(row)
     delete_entry(entry)
     return "malformed"
   end
-  local known = call("HMGET", JOB .. id, "status", "ttl_s", "task")
+  local known = read_job(id, "status", "ttl_s", "task")
   if not known[1] or OVER[known[1]] then
     delete_entry(entry)
     return known[1] and "over" or "expired"

@@ -28,11 +28,11 @@ end
 local function take(entry, field)
   local id = field.job_id
   if not is_id(id) then return "malformed" end
-  local known = call("HMGET", JOB .. id, "status", "ttl_s", "created_ts")
+  local known = read_job(id, "status", "ttl_s", "created_ts")
   if not known[1] then return "expired" end
   if OVER[known[1]] then return "over" end
   local row = claim_row(entry, field, known, 1)
-  emit(id, row[3], row[6], "running", NOW, "worker.start", "{}")
+  emit(id, row[3], held_lifetime(known[2]), "running", NOW, "worker.start", "{}")
   call("HSET", JOB .. id, "status", "running", "updated_ts", NOW)
   return row
 end

@@ -66,6 +66,8 @@ local function create(row)
   if row[9] then call("DEL", job .. ":events", job .. ":deliveries") end
   emit(id, task, ttl, "queued", NOW, "gateway.enqueue", "{}")
   if row[6] ~= "" then
+    -- by this field later scripts let the key live as long as the job
+    call("HSET", job, "idempotency_key", string.sub(row[6], #ROOT + #"idempotency:" + 1))
     call("SET", row[6], id, "EX", ttl)
     call("SET", row[7], row[8], "EX", ttl)
   end

@@ -5,7 +5,9 @@
 local call, try = redis.call, redis.pcall
 local STREAM, EVENTS = KEYS[1], KEYS[2]
 local NOW, WORKER, TTL, MOST_EVENTS, JOB = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local ROOT = string.sub(JOB, 1, -5) -- without "job:"
 local GROUP = "workers"
+local HELD_S = 60
 local OVER = {done = true, error = true, canceled = true}
 
 -- jobs:events is kept by count, so one large result must not weigh as much as all the others
@@ -16,6 +18,33 @@ local function lifetime(ttl)
   local seconds = tonumber(ttl)
   if not (seconds and seconds >= 1 and seconds <= 2147483647) then return TTL end
   return string.format("%d", seconds)
+end
+
+-- While a worker holds a job its keys live at least so long, or a short ttl would end before the next renewal.
+local function held_lifetime(ttl)
+  local seconds = lifetime(ttl)
+  return tonumber(seconds) < HELD_S and HELD_S or seconds
+end
+
+-- The idempotency keys of the jobs that a script has read.
+local key_of = {}
+
+-- Returns the status and the other fields of a job; its idempotency key is remembered.
+local function read_job(id, ...)
+  local known = call("HMGET", JOB .. id, "idempotency_key", ...)
+  key_of[id] = table.remove(known, 1) or nil
+  return known
+end
+
+-- Let a job's keys live for so long from now on.
+local function keep(id, ttl)
+  local job, key = JOB .. id, key_of[id]
+  call("EXPIRE", job .. ":events", ttl)
+  call("EXPIRE", job, ttl)
+  if key then
+    call("EXPIRE", ROOT .. "idempotency:" .. key, ttl)
+    call("EXPIRE", ROOT .. "idempotency-fingerprint:" .. key, ttl)
+  end
 end
 
 -- The shared stream is a hint: a job's end must not depend on it.
@@ -32,10 +61,8 @@ end
 
 -- The event comes first: a key of the wrong type ends the script before anything is written.
 local function emit(id, task, ttl, kind, at, step, data)
-  local job = JOB .. id
-  call("XADD", job .. ":events", "*", "type", kind, "ts", at, "step", step, "data", data)
-  call("EXPIRE", job .. ":events", ttl)
-  call("EXPIRE", job, ttl)
+  call("XADD", JOB .. id .. ":events", "*", "type", kind, "ts", at, "step", step, "data", data)
+  keep(id, ttl)
   emit_shared(id, task, kind, at, step, data)
 end
 

@@ -4,7 +4,7 @@ local function renew(row)
   local entry, job = row[1], JOB .. row[4]
   local code = held(entry, row[2], row[3])
   if code ~= 0 then return code end
-  local known = call("HMGET", job, "status", "ttl_s")
+  local known = read_job(row[4], "status", "ttl_s")
   if not known[1] then return GONE end
   -- XCLAIM drops an entry whose body was trimmed away; left alone it can still be settled
   if #call("XRANGE", STREAM, entry, entry) > 0 then
@@ -13,9 +13,8 @@ local function renew(row)
   end
   if known[1] == "canceled" then return CANCELED end
   if OVER[known[1]] then return ENDED end
-  local ttl = lifetime(known[2])
-  call("EXPIRE", job, ttl)
-  call("EXPIRE", job .. ":events", ttl)
+  local ttl = held_lifetime(known[2])
+  keep(row[4], ttl)
   call("EXPIRE", job .. ":deliveries", ttl)
   return 0
 end

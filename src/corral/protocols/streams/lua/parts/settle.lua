@@ -6,7 +6,7 @@ local function settle(row)
   local entry, id, task, status, at = row[1], row[4], row[5], row[6], row[9]
   local code = held(entry, row[2], row[3])
   if code ~= 0 then return code end
-  local known = call("HMGET", JOB .. id, "status", "ttl_s")
+  local known = read_job(id, "status", "ttl_s")
   if not known[1] then
     -- it expired while it ran: a hash written now would be incomplete
     delete_entry(entry)
