@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import orjson
 import pytest
 
@@ -276,9 +277,4 @@ async def test_what_is_on_the_wire_fits_the_shipped_schemas(app: Corral, server:
     kinds = "added waiting active progress completed drained"
     assert [event.kind for event in events] == kinds.split()
     for event in events:
-        data = event.data or {}
-        payload = {"progress": data["data"]} if event.kind == "progress" else data
-        document = {"event": str(event.kind), "timestamp": event.at, "data": payload}
-        jsonschema.validate(document | ({"jobId": event.job_id} if event.job_id else {}), event_schema())
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"event": "exploded", "timestamp": 1, "jobId": "1"}, event_schema())
+        jsonschema.validate(msgspec.to_builtins(event), event_schema())

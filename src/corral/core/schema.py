@@ -17,10 +17,10 @@ def payload_schema() -> dict[str, Any]:
 
 
 def event_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a job's event.
+    """Return the JSON Schema (draft 2020-12) of a `JobEvent` as JSON.
 
     >>> event_schema()["required"]
-    ['event', 'timestamp']
+    ['id', 'protocol', 'queue', 'at', 'kind']
     """
     return _load("event-schema.json")
 
