@@ -2,8 +2,9 @@
 
 Ids are literal; a lock must hold the receipt its side was given, or (where the receipts are not known)
 lock values are mapped by first appearance; `opts` and `data` are compared as JSON, everything else as bytes;
-stream ids are stripped and the order of events kept, not that of an event's fields; a time to live must be
-there or not on both sides, and about the same. Only `meta.version` may differ.
+stream ids are stripped and the order of events kept; `jobId` may be an event's last field, by which Corral
+marks what spends no attempt; a time to live must be there or not on both sides, and about the same. Only
+`meta.version` may differ.
 
 Both sides usually have the same set clock; times are literal then. Where each reads its own clock, `during`
 says between which moments: times must lie there and keep their order, and are masked then.
@@ -147,7 +148,7 @@ def _canonical(name: str, entry: Entry, masks: _Masks) -> Any:
             fields = {part: given for part, given in entry.value.items() if (name, part) not in FREE_FIELDS}
             return {part: _field(name, part, given, masks) for part, given in fields.items()}
         case "stream":
-            return [[_event_field(name, fields, part, given, masks) for part, given in sorted(fields)]
+            return [[_event_field(name, fields, part, given, masks) for part, given in _id_first(fields)]
                     for _, fields in entry.value]  # fmt: skip
         case "zset" if masks.period is not None and name in SCORED_BY_TIME:
             unit = DELAY_UNIT if name == "delayed" else 1
@@ -167,6 +168,13 @@ def _field(name: str, part: str, given: bytes, masks: _Masks) -> Any:
     if masks.period is not None and (part in TIME_FIELDS or part == "prevTS"):
         return masks.time(f"{name}.{part}", float(given))
     return given
+
+
+def _id_first(fields: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """The fields of an event with a `jobId` from their end where Node writes it: behind the first."""
+    if len(fields) > 2 and fields[-1][0] == "jobId":
+        return [fields[0], fields[-1], *fields[1:-1]]
+    return fields
 
 
 def _event_field(name: str, fields: list[tuple[str, bytes]], part: str, given: bytes, masks: _Masks) -> Any:

@@ -75,12 +75,16 @@ def gaps(events: DataFrame, since: datetime | None = None) -> DataFrame:
 def _folded(events: DataFrame) -> DataFrame:
     """Return one row per generation: its first and last event, its end, and how often it ended again."""
     # an operator who puts an ended job back lets it end again; nothing else may
-    landmark = sf.when(is_kind(*ENDS, EventKind.WAITING), sf.col("event"))
-    before = Window.partitionBy(*GENERATION).orderBy("number").rowsBetween(Window.unboundedPreceding, -1)
-    is_second_end = is_kind(*ENDS) & sf.last(landmark, True).over(before).isin(*map(str, ENDS))
+    in_order = Window.partitionBy(*GENERATION).orderBy("number")
+    went_on = (sf.col("previous") == "active") | (sf.lead("event").over(in_order) == EventKind.STALLED)
+    was_put_back = is_kind(EventKind.WAITING) & ~sf.coalesce(went_on, sf.lit(False))
+    landmark = sf.when(is_kind(*ENDS) | was_put_back, sf.col("event"))
+    before = in_order.rowsBetween(Window.unboundedPreceding, -1)
+    is_second_end = is_kind(*ENDS) & sf.last("_landmark", True).over(before).isin(*map(str, ENDS))
     end = sf.when(is_kind(*ENDS, *REMOVED), sf.struct("number", "event", "ts", "event_id"))
     folded = (
         silver.job_events(events)
+        .withColumn("_landmark", landmark)
         .withColumn("_again", sf.coalesce(is_second_end, sf.lit(False)))
         .groupBy(*GENERATION)
         .agg(
