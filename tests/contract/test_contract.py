@@ -239,6 +239,14 @@ async def lose_the_answer(harness: QueueHarness, broker, want: int) -> object:
     return broker.unanswered
 
 
+async def test_a_claim_that_is_renewed_twice_in_one_call_is_still_held(harness):
+    """As where the heartbeat finds it both among the held claims and among those that were just read."""
+    broker = harness.broker()
+    await submit(broker, [harness.job()])
+    claim = await harness.claim(broker)
+    assert list((await broker.extend([claim, claim])).lost) == []
+
+
 async def test_what_a_trip_claimed_is_extended_by_its_receipt(harness: QueueHarness):
     broker, other = harness.broker(lock_ms=600), harness.broker("worker-b", lock_ms=600)
     beating = harness.broker(lock_ms=600)

@@ -219,6 +219,8 @@ class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
     async def extend(self, claims: Sequence[Claim[R]], receipts: Sequence[R] = ()) -> Extension[R]:
         lost: list[Claim[R]] = []
         cancelled: list[Claim[R]] = []
+        # the heartbeat's thread may find a claim twice while the loop starts it
+        claims = list({id(claim): claim for claim in claims}.values())
         for start in range(0, len(claims), MOST_ROWS):
             chunk = claims[start : start + MOST_ROWS]
             lost_indexes, cancelled_indexes = await self._renew(chunk)
