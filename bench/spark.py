@@ -3,7 +3,7 @@
 `python -m bench.spark [--events N] [--jobs N] [--rounds N]` measures both in turns: events into Parquet
 against a client that pages `xrange()`, and a DataFrame written as jobs against Corral's own bulk add.
 `python -m bench.spark --sizes 1000000,3000000,10000000 [--publish]` reads more and more events once: time
-should grow in step with them, and memory should not.
+should grow in step with them, and memory should not. `--commits 20000` commits that many small batches.
 """
 
 import argparse
@@ -18,9 +18,12 @@ from rich.console import Console
 from rich.table import Table
 from tests.support.servers import Server, start_valkey
 
-from bench import spark_scale
+from bench import spark_commits, spark_scale
 from bench.spark_ground import QUEUE, add_jobs, fill_events, rows_of
 from corral.spark import session
+from corral.spark.lake import ingest
+from corral.spark.lake.tables import Lake
+from corral.spark.options import QueueAddress
 from corral.telemetry import logs
 
 PAGES = (1_000, 10_000)
@@ -37,9 +40,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sizes", help="events to read once, such as 1000000,3000000,10000000")
     parser.add_argument("--publish", action="store_true", help="with --sizes: figures and chart into docs/")
+    parser.add_argument("--commits", type=int, help="commits to a lake's bronze, without Spark")
     arguments = parser.parse_args()
     logs.configure(level="error")
     console = Console()
+    if arguments.commits:
+        spark_commits.run(arguments.commits, console)
+        return
     server = start_valkey()
     spark = session("local[2]", name="bench", conf={"spark.driver.memory": "2g", "spark.log.level": "OFF"})
     try:
@@ -62,16 +69,16 @@ def main() -> None:
 def _events(spark: Any, server: Server, count: int, batch: int, rounds: int, console: Console) -> Table:
     with console.status(f"making {count:,} events"):
         total = asyncio.run(fill_events(server.url, count))
-    client, spark_rates = [], []
+    client, parquet, lake = [], [], []
     with console.status("reading them"):
         events_into_parquet(spark, server.url, total, batch)
         for _ in range(rounds):
             client.append(max(paged(server, page) for page in PAGES))
-            spark_rates.append(events_into_parquet(spark, server.url, total, batch))
+            parquet.append(events_into_parquet(spark, server.url, total, batch))
+            lake.append(events_into_lake(spark, server.url, total, batch))
     title = f"{total:,} events, {batch:,} per batch, {rounds} turns each"
-    return _table(
-        title, "events/s", "redis-py, xrange()", client, "Spark into Parquet", spark_rates, EVENTS_AIM
-    )
+    rates = {"redis-py, xrange()": client, "Spark into Parquet": parquet, "into a lake's bronze": lake}
+    return _table(title, "events/s", rates, EVENTS_AIM)
 
 
 def paged(server: Server, page: int) -> float:
@@ -100,14 +107,30 @@ def events_into_parquet(spark: Any, url: str, count: int, batch: int) -> float:
             .start()
         )
         query.awaitTermination()
-        batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
-        read = sum(progress["numInputRows"] for progress in batches)
-        if read != count:
-            raise RuntimeError(f"{read} of {count} events were read")
-        # the first batch includes the warm-up, and the last may be small
-        steady = [progress for progress in batches[1:] if progress["numInputRows"] >= batch // 2] or batches
-        took_ms = sum(progress["durationMs"]["triggerExecution"] for progress in steady)
-        return float(sum(progress["numInputRows"] for progress in steady) / took_ms * 1000)
+        return _steady(query.recentProgress, count, batch)
+
+
+def events_into_lake(spark: Any, url: str, count: int, batch: int) -> float:
+    """Events a second in a steady state, as `corral lake run` reads them."""
+    with tempfile.TemporaryDirectory() as folder:
+        lake, address = Lake(f"{folder}/lake"), QueueAddress(url, "bullmq", "bull", QUEUE)
+        with lake.exclusive(), ingest.in_utc(spark):
+            ingest.prepare(lake)
+            with ingest.started_queries(spark, lake, [address], batch) as queries:
+                queries[0].awaitTermination()
+                # a position for each task beside the events
+                return _steady(queries[0].recentProgress, count, batch)
+
+
+def _steady(progress: list[Any], count: int, batch: int) -> float:
+    batches = [progress for progress in progress if progress["numInputRows"]]
+    read = sum(progress["numInputRows"] for progress in batches)
+    if not count <= read <= count + count // 1000:
+        raise RuntimeError(f"{read} of {count} events were read")
+    # the first batch includes the warm-up, and the last may be small
+    steady = [progress for progress in batches[1:] if progress["numInputRows"] >= batch // 2] or batches
+    took_ms = sum(progress["durationMs"]["triggerExecution"] for progress in steady)
+    return float(sum(progress["numInputRows"] for progress in steady) / took_ms * 1000)
 
 
 # -- jobs ---------------------------------------------------------------------------------------------------
@@ -121,7 +144,7 @@ def _jobs(spark: Any, server: Server, count: int, rounds: int, console: Console)
             native.append(_emptied(server, lambda: asyncio.run(add_jobs(server.url, count))))
             spark_rates.append(_emptied(server, lambda: submitted(spark, server, count)))
     title = f"{count:,} jobs of {len(rows_of(1)[0][1])} characters, {rounds} turns each"
-    return _table(title, "jobs/s", "Corral's bulk add", native, "Spark's write", spark_rates, SUBMIT_AIM)
+    return _table(title, "jobs/s", {"Corral's bulk add": native, "Spark's write": spark_rates}, SUBMIT_AIM)
 
 
 def submitted(spark: Any, server: Server, count: int) -> float:
@@ -144,14 +167,13 @@ def _emptied(server: Server, measure: Callable[[], float]) -> float:
     return measure()
 
 
-def _table(
-    title: str, unit: str, one: str, ones: list[float], other: str, others: list[float], aim: float
-) -> Table:
-    table = Table("", unit, "from", "to", title=title)
-    for name, rates in ((one, ones), (other, others)):
-        table.add_row(name, f"{statistics.median(rates):,.0f}", f"{min(rates):,.0f}", f"{max(rates):,.0f}")
-    ratio = statistics.median(b / a for a, b in zip(ones, others, strict=True))
-    table.add_row("ratio", f"{ratio:.2f}", f"aim {aim:.2f}", "met" if ratio >= aim else "not met")
+def _table(title: str, unit: str, rates: dict[str, list[float]], aim: float) -> Table:
+    """The first is what the others are compared with."""
+    table, (first, *_) = Table("", unit, "from", "to", "ratio", title=title), rates.values()
+    for name, each in rates.items():
+        ratio = statistics.median(b / a for a, b in zip(first, each, strict=True))
+        met = "" if each is first else f"{ratio:.2f}, aim {aim:.2f}, {'met' if ratio >= aim else 'not met'}"
+        table.add_row(name, f"{statistics.median(each):,.0f}", f"{min(each):,.0f}", f"{max(each):,.0f}", met)
     return table
 
 

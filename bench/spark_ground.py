@@ -25,7 +25,7 @@ async def fill_events(url: str, count: int) -> int:
     store = Store(url)
     await store.call("FLUSHALL")
     await store.call("HSET", f"bull:{QUEUE}:meta", "opts.maxLenEvents", 1 << 40)
-    broker = protocol_named("bullmq").broker(Binding(store, QUEUE, "bull", wall_clock))
+    broker = protocol_named("bullmq").bind(Binding(store, QUEUE, "bull", wall_clock)).broker
     options = JobOptions(attempts=1, keep_completed=Keep(count=0))
     for start in range(0, count // EVENTS_A_JOB, BATCH):
         many = min(BATCH, count // EVENTS_A_JOB - start)
@@ -42,7 +42,7 @@ async def fill_events(url: str, count: int) -> int:
 async def add_jobs(url: str, count: int) -> float:
     """Jobs a second that Corral itself adds, in batches, each waited for."""
     store = Store(url)
-    broker = protocol_named("bullmq").broker(Binding(store, QUEUE, "bull", wall_clock))
+    broker = protocol_named("bullmq").bind(Binding(store, QUEUE, "bull", wall_clock)).broker
     options = JobOptions(attempts=1)
     started = wall_clock()
     for start in range(0, count, BATCH):

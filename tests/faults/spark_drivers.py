@@ -13,11 +13,13 @@ from random import Random
 from typing import Any
 
 import orjson
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 
-from corral.spark.lake import bronze
-from corral.spark.lake.tables import Lake
-from corral.spark.schema import GAP
+from corral.spark.lake.bronze import last_version
+from corral.spark.lake.ingest import source_name
+from corral.spark.lake.tables import BRONZE, Lake
+from corral.spark.options import QueueAddress
+from corral.spark.schema import GAP, POSITION
 from tests.spark.clusters import environment
 from tests.support.polling import eventually
 from tests.support.servers import Server
@@ -27,13 +29,13 @@ LIFE = ("added", "waiting", "active", "completed")
 STARTS_S = 180
 
 
-def write_events(server: Server, jobs: int) -> list[str]:
+def write_events(server: Server, jobs: int, first: int = 0) -> list[str]:
     """Four events of each job into the log, as the protocol writes them; their ids."""
     ids: list[str] = []
     with server.connect() as client:
-        for start in range(0, jobs, 2500):
+        for start in range(first, first + jobs, 2500):
             pipe = client.pipeline(transaction=False)
-            for number in range(start, min(start + 2500, jobs)):
+            for number in range(start, min(start + 2500, first + jobs)):
                 for event in LIFE:
                     fields = {"event": event, "jobId": str(number)}
                     pipe.xadd(KEY, fields | ({"name": "send"} if event == "added" else {}))
@@ -45,9 +47,9 @@ class Bronze:
     """What a reader without Spark finds in a lake's bronze."""
 
     def __init__(self, lake: Lake) -> None:
-        table = ds.dataset(f"{lake.path}/bronze", partitioning="hive").to_table(["event_id", "event", "data"])
+        table = lake.table(BRONZE).dataset().to_table(["event_id", "event", "data"])
         events, gaps = [], []
-        for row in table.to_pylist():
+        for row in table.filter(pc.not_equal(table["event"], POSITION)).to_pylist():
             (gaps if row["event"] == GAP else events).append(row)
         self.ids = [row["event_id"] for row in events]
         self.missing = [orjson.loads(row["data"])["missing"] for row in gaps]
@@ -101,7 +103,8 @@ def driver(folder: Path, program: str, *words: str) -> Iterator[Driver]:
 
 def batches_done(lake: Lake) -> int:
     """How many batches are in bronze."""
-    return max(bronze.reached(lake).values(), default=-1) + 1
+    source = source_name(QueueAddress("", "bullmq", "bull", "mail"))
+    return last_version(lake.table(BRONZE).open(), source) + 1
 
 
 def kill_soon_after(

@@ -1,18 +1,18 @@
 """Drivers killed with SIGKILL at any moment: bronze has each event once, or says how many were trimmed."""
 
 import json
+import signal
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
 
 from corral.core.job import Claim
 from corral.core.outcome import Completed
-from corral.spark.lake.ingest import source_name
 from corral.spark.lake.tables import Lake
-from corral.spark.options import QueueAddress
 from tests.faults.spark_drivers import (
     KEY,
     LIFE,
@@ -23,6 +23,7 @@ from tests.faults.spark_drivers import (
     write_events,
 )
 from tests.spark.harness import SparkHarness
+from tests.spark.object_storage import object_storage
 from tests.support.polling import eventually
 from tests.support.servers import Server
 from tests.support.worker_processes import scaled, seeded
@@ -33,58 +34,74 @@ MASTER = "local[2]"
 READING = "reading events"
 
 
-def commits(lake: Lake, url: str) -> list[Path]:
-    folder = lake.checkpoint(source_name(QueueAddress(url, "bullmq", "bull", "mail"))) / "commits"
-    found = [file for file in folder.glob("*") if file.name.isdecimal()]
-    return sorted(found, key=lambda file: int(file.name))
+@pytest.fixture(params=["folder", "s3"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
+    if request.param == "folder":
+        yield Lake(str(tmp_path / "lake"))
+        return
+    with object_storage(tmp_path) as address:
+        yield Lake(f"{address}/lake")
 
 
-def forget(commit: Path) -> None:
-    commit.unlink()
-    (commit.parent / f".{commit.name}.crc").unlink(missing_ok=True)
-
-
-def test_a_driver_killed_at_twenty_points_files_each_event_once(server: Server, tmp_path: Path):
+def test_a_driver_killed_at_twenty_points_files_each_event_once(server: Server, tmp_path: Path, lake: Lake):
     random, kills = seeded(), scaled(20, least=2)
     jobs = scaled(50_000, least=2000)
     ids = write_events(server, jobs)
-    lake, batches = Lake(str(tmp_path / "lake")), 5 * kills
+    batches = 5 * kills
     batch = -(-len(ids) // batches)
-    reached, replays, hits = [], 0, 0
+    reached, hits = [], 0
     for kill in range(kills):
         with driver(tmp_path, "fill_lake", MASTER, server.url, lake.path, "on", str(batch)) as running:
             running.wait_for(READING)
             # the first dies before its first batch, the others all along the log
             point = batches * kill // kills
             hits += kill_soon_after(running, lambda: batches_done(lake) >= point, random)  # noqa: B023
-        done = commits(lake, server.url)
-        if kill % 5 == 4 and done:
-            forget(done[-1])
-            replays += 1
-        if lake.versions("bronze").current() is not None:
-            bronze = Bronze(lake)
-            bronze.assert_each_once(set(ids))
-            reached.append(len(bronze.ids))
+        bronze = Bronze(lake)
+        bronze.assert_each_once(set(ids))
+        reached.append(len(bronze.ids))
     with driver(tmp_path, "fill_lake", MASTER, server.url, lake.path, "once", str(batch)) as running:
         ran = running.finish()
+    expect_whole(lake, ids, jobs)
+    assert ran["missing"] == 0
+    print(f"{len(ids)} events, {hits} kills at {reached} events: each once")
+    assert hits >= kills * 3 // 4
+    assert len(set(reached)) >= kills // 2, "the kills came at too few places: this run proves nothing"
+
+
+def test_a_driver_killed_around_every_commit_files_each_event_once(
+    server: Server, tmp_path: Path, lake: Lake
+):
+    """Two batches, then attempts, jobs and minutes: each is killed just before and just after it is there."""
+    kills = 0
+    ids: list[str] = []
+    for number in range(1, 6):
+        for when in ("before", "after"):
+            ids += write_events(server, 60, first=len(ids) // len(LIFE))
+            words = ("fill_lake", MASTER, server.url, lake.path, "once", "200", when, str(number))
+            with driver(tmp_path, *words) as running:
+                assert running.process.wait(300) in (0, -signal.SIGKILL), running.output()[-3000:]
+                kills += running.process.returncode == -signal.SIGKILL
+            Bronze(lake).assert_each_once(set(ids))
+    with driver(tmp_path, "fill_lake", MASTER, server.url, lake.path, "once", "200") as running:
+        running.finish()
+    expect_whole(lake, ids, len(ids) // len(LIFE))
+    print(f"{len(ids)} events, {kills} kills around commits: each once")
+    assert kills >= 8
+
+
+def expect_whole(lake: Lake, ids: list[str], jobs: int) -> None:
+    """Bronze has each event once; silver and gold have each job, whatever was broken off."""
     bronze = Bronze(lake)
     bronze.assert_each_once(set(ids))
     assert sorted(bronze.ids) == sorted(ids)
-    assert (bronze.missing, ran["missing"]) == ([], 0)
-    print(f"{len(ids)} events, {hits} kills at {reached} events, {replays} last commits deleted: each once")
-    assert hits >= kills * 3 // 4
-    assert len(set(reached)) >= kills // 2, "the kills came at too few places: this run proves nothing"
-    # silver and gold too, whatever was broken off
-    outcomes = Counter(row["outcome"] for row in _rows(lake, "jobs", "outcome"))
-    assert outcomes == {"completed": jobs}
+    assert bronze.missing == []
+    assert Counter(row["outcome"] for row in _rows(lake, "jobs", "outcome")) == {"completed": jobs}
     assert sum(row["completed"] for row in _rows(lake, "minutes", "completed")) == jobs
     assert len(_rows(lake, "attempts", "outcome")) == jobs
 
 
-def _rows(lake: Lake, table: str, *columns: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = (
-        ds.dataset(f"{lake.path}/{table}", partitioning="hive").to_table(list(columns)).to_pylist()
-    )
+def _rows(lake: Lake, table: str, *columns: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = lake.table(table).dataset().to_table(list(columns)).to_pylist()
     return found
 
 

@@ -1,11 +1,11 @@
 """A lake over a harness, as the tests of the lake use it."""
 
-from pathlib import Path
 from typing import Any
 
+from corral.spark.lake.delta import LakeTable
 from corral.spark.lake.ingest import ingest
 from corral.spark.lake.run import RunOptions, RunResult, run_lake
-from corral.spark.lake.tables import Lake
+from corral.spark.lake.tables import BRONZE, Lake
 from tests.spark.harness import SparkHarness
 
 
@@ -16,19 +16,26 @@ def run_to_present(
     return run_lake(spark, lake, [harness.address(queue)], RunOptions(**options))
 
 
-def plain_ids(spark: Any, lake: Lake) -> list[str]:
-    """The event ids that a reader sees who knows nothing but the folder's name."""
-    return sorted(row["event_id"] for row in spark.read.parquet(f"{lake.path}/bronze").collect())
+def plain_ids(lake: Lake) -> list[str]:
+    """The event ids that a reader of Delta tables sees; rows without a day are positions."""
+    rows = lake.table(BRONZE).dataset().to_table(["event_id", "date"]).to_pylist()
+    return sorted(row["event_id"] for row in rows if row["date"] is not None)
 
 
 def event_ids(harness: SparkHarness, queue: str | None = None) -> list[str]:
     return sorted(event.id for event in harness.read_events(queue))
 
 
-def leftovers(lake: Lake) -> list[Path]:
-    return sorted(lake.work.iterdir())
+def version_of(table: LakeTable) -> int:
+    opened = table.open()
+    return -1 if opened is None else opened.version()
 
 
 def filed(spark: Any, lake: Lake, harness: SparkHarness, **options: Any) -> None:
     """Bring bronze alone up to the present end of a harness's events."""
     ingest(spark, lake, [harness.address()], **options)
+
+
+def batch(spark: Any, harness: SparkHarness, **options: Any) -> Any:
+    """A batch as a query of the lake hands it to bronze: the events there are now, and their positions."""
+    return harness.reader(spark, includePositions="true", failOnDataLoss="false", **options).load()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from corral.cli.lake import spark as lake_spark
-from corral.spark.lake import bronze
-from corral.spark.lake.tables import Lake
+from corral.spark.lake.tables import BRONZE, Lake
 from tests.spark.harness import SparkHarness
+from tests.spark.lakes import version_of
 from tests.support.polling import eventually
 from tests.support.shell import corral
 
@@ -78,8 +78,12 @@ def test_wrong_words_are_refused_before_spark_is_started(
     assert (said.code, "--since is 'yesterday'; use a time such as" in said.err) == (2, True)
     said = corral("lake", "run", str(tmp_path / "lake"), *at, "--conf", "driver.memory")
     assert (said.code, "--conf is 'driver.memory'; use one such as" in said.err) == (2, True)
-    said = corral("lake", "run", "s3://bucket/lake", *at)
-    assert (said.code, "is no folder of this machine" in said.err) == (2, True)
+    said = corral("lake", "run", "ftp://host/lake", *at)
+    assert (said.code, "is neither a folder nor an address of object storage" in said.err) == (2, True)
+    said = corral("lake", "run", "s3://bucket/lake", *at, "--storage", "region")
+    assert (said.code, "--storage is 'region'; use one such as" in said.err) == (2, True)
+    said = corral("lake", "audit", str(tmp_path), *at, "--as-of", "2025-01-31")
+    assert (said.code, "--as-of goes with a lake and --compare only" in said.err) == (2, True)
     monkeypatch.setattr(lake_spark, "find_spec", lambda name: None)
     said = corral("lake", "run", str(tmp_path / "lake"), *at)
     assert (said.code, "pip install 'corral[spark]'" in said.err) == (2, True)
@@ -97,14 +101,14 @@ def test_a_continuous_run_ends_well_by_a_signal_and_report_and_audit_follow(
     with open(tmp_path / "log", "w") as log:
         running = subprocess.Popen([sys.executable, "-m", "corral.cli", *words], stdout=log, stderr=log)
     try:
-        assert eventually(lambda: bronze.reached(lake) or running.poll() is not None, 240)
+        assert eventually(lambda: version_of(lake.table(BRONZE)) > 0 or running.poll() is not None, 240)
         running.send_signal(signal.SIGTERM)
         assert running.wait(240) == 0, (tmp_path / "log").read_text()
     finally:
         running.kill()
         running.wait()
     said = (tmp_path / "log").read_text()
-    assert f"{len(bullmq.read_events())} events in 1 batches; 1 days told anew" in said
+    assert f"{len(bullmq.read_events())} events in 1 batches; 1 days written in" in said
     audit = ended("lake", "audit", lake.path, *at, folder=tmp_path)
     assert audit.returncode == 0
     assert "nothing lost: 30 jobs are right (20 ended, 10 alive)" in audit.stdout
@@ -115,4 +119,4 @@ def test_a_continuous_run_ends_well_by_a_signal_and_report_and_audit_follow(
     assert page.read_text().startswith("<!doctype html>")
     fill = ended("lake", "backfill", lake.path, *at, folder=tmp_path)
     assert (fill.returncode, fill.stderr) == (0, "")
-    assert "0 of them told from the snapshot" in fill.stdout
+    assert "0 of them taken from the snapshot" in fill.stdout

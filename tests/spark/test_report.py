@@ -77,7 +77,9 @@ def test_queues_are_summed_up(whole):
 def test_failures_and_slow_jobs_come_worst_first(whole):
     assert whole.failures.rows[0][:3] == ("8", "sms", "send")
     assert row_of(whole.failures, reason="boom", outcome="dead", queue="mail")["count"] == "3"
-    assert dict(whole.reasons)[NASTY] == 1
+    assert dict(whole.bars["Failures by reason"])[NASTY] == 1
+    assert whole.failing.rows[0] == ("sms", "send", "8", "(no reason given)")
+    assert row_of(whole.failing, queue="mail", name="send")["reason"] == "boom"
     assert whole.slowest.rows[0][0] == "2 min 0 s"
     assert [row[0] for row in whole.slowest.rows[1:3]] == ["30 s", "3 s"]
 
@@ -93,6 +95,30 @@ def test_series_run_along_the_minutes(whole):
     assert mail.points[0].at == START
     assert mail.points[0].waited[0] == 1000
     assert mail.points[-1].ran == (120_000, 120_000, 120_000)
+
+
+def test_a_queue_that_was_behind_says_when_and_until_when(whole):
+    mail = row_of(whole.behind, queue="mail")
+    assert (mail["jobs"], mail["at"], mail["caught up"]) == ("2", "2025-01-31 12:00:00", "")
+    assert [point.behind for point in whole.series[0].points] == [2, 2, 1]
+
+
+def test_names_that_got_slower_since_the_week_before_are_listed(spark):
+    day = 86_400
+    rows = [
+        row
+        for week, seconds in ((0, 2), (8, 6))
+        for number in range(5)
+        for row in history(
+            (week * day, "added"), (week * day + 1, "active"), (week * day + 1 + seconds, "completed"),
+            job=f"{week}-{number}",
+        )
+    ]  # fmt: skip
+    events = spark.createDataFrame(rows, EVENTS)
+    attempts, jobs = silver.attempts(events), silver.jobs(events)
+    made = report(attempts, jobs, gold.minutes(attempts, jobs), since=START + timedelta(days=7))
+    assert made.slower.rows == (("bullmq", "mail", "send", "2 s", "6 s", "200.0 %"),)
+    assert "Slower than the week before" in page(made)
 
 
 def test_a_report_can_be_of_a_part_of_the_time(tables):
@@ -130,7 +156,7 @@ def test_the_page_needs_nothing_and_obeys_no_data(whole, tmp_path):
 
 def test_its_charts_are_sound(whole):
     drawn = re.findall(r"<svg.*?</svg>", page(whole), re.DOTALL)
-    assert len(drawn) == 7, "three for each queue, and the reasons"
+    assert len(drawn) == 10, "four for each queue, the names that fail, and the reasons"
     for chart in drawn:
         root = ElementTree.fromstring(chart)
         width, height = map(float, root.attrib["viewBox"].split()[2:])

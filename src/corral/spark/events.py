@@ -15,10 +15,10 @@ from pyspark.sql.streaming import datasource as streaming
 from corral.core.event import EventColumns, EventPage
 from corral.spark import offsets
 from corral.spark.client import QueueClient, garbage_collection_off
-from corral.spark.offsets import DataLoss, Gap, GapDetector, OffsetRange
+from corral.spark.offsets import DataLoss, Gap, GapDetector, OffsetRange, Position
 from corral.spark.options import EventReadOptions, QueueAddress
 from corral.spark.planner import Planner
-from corral.spark.schema import EVENTS, GAP, arrow_schema
+from corral.spark.schema import EVENTS, GAP, POSITION, arrow_schema
 
 FIRST_PAGE = 100
 """Few, because the size of the events is not known yet."""
@@ -122,6 +122,9 @@ def read_range(
     if gap is not None:
         _report(gap, options)
         yield gap_batch(gap, address.protocol_name)
+    if options.include_positions:
+        end = Position(events.until, events.last)
+        yield _single_row(POSITION, end.id, end.id, end.as_json(), address.protocol_name, events.queue)
 
 
 def pages(client: QueueClient, events: OffsetRange) -> Iterator[tuple[str, EventPage]]:
@@ -183,8 +186,11 @@ def _texts(values: list[Any]) -> pa.Array:
 
 def gap_batch(gap: Gap, protocol: str) -> pa.RecordBatch:
     """Return a gap as a record batch of one row."""
-    at = offsets.id_key(gap.before)[0] or int(time.time() * 1000)
-    columns = EventColumns(
-        [f"{gap.after}..{gap.before}"], [at], [GAP], [None], [None], [None], [None], [None], [gap.as_json()]
-    )
-    return record_batch(columns, protocol, gap.queue)
+    return _single_row(GAP, f"{gap.after}..{gap.before}", gap.before, gap.as_json(), protocol, gap.queue)
+
+
+def _single_row(kind: str, event_id: str, at: str, data: bytes, protocol: str, queue: str) -> pa.RecordBatch:
+    """Return a row that is no event of the log; `at` is the event id that has its time."""
+    milliseconds = offsets.id_key(at)[0] or int(time.time() * 1000)
+    columns = EventColumns([event_id], [milliseconds], [kind], [None], [None], [None], [None], [None], [data])
+    return record_batch(columns, protocol, queue)

@@ -25,6 +25,10 @@ class Position(NamedTuple):
     id: str
     added: int | None
 
+    def as_json(self) -> bytes:
+        """Return the `data` of the position's row."""
+        return orjson.dumps({"id": self.id, "added": -1 if self.added is None else self.added})
+
 
 Positions = dict[str, Position]
 """Queue -> position."""

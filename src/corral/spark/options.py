@@ -119,6 +119,7 @@ class EventReadOptions:
     max_per_trigger: int | None = _option("maxOffsetsPerTrigger", None, _WHOLE)
     min_partitions: int | None = _option("minPartitions", None, _WHOLE)
     fail_on_data_loss: bool = _option("failOnDataLoss", True, _BOOLEAN)
+    include_positions: bool = _option("includePositions", False, _BOOLEAN)
     discovery_s: float = _option("discoverySeconds", 10.0, _SECONDS)
     retry_s: float = _option("retrySeconds", 60.0, _SECONDS)
 

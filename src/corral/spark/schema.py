@@ -6,6 +6,8 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType, Tim
 
 GAP = "gap"
 """The event of a row that stands for events which were gone before they were read."""
+POSITION = "position"
+"""The event of a row that states how far a queue's log was read (option `includePositions`)."""
 
 
 _TYPES = {"": StringType(), "int": IntegerType(), "long": LongType(), "time": TimestampType()}

@@ -9,6 +9,7 @@ from corral.spark.lake.ingest import ingest
 from corral.spark.lake.run import run_lake
 from corral.spark.lake.tables import Lake
 from corral.spark.options import QueueAddress
+from tests.spark.lakes import plain_ids
 
 QUICK = {
     "spark.driver.memory": "1g",
@@ -30,11 +31,11 @@ def fill(spark: Any, lake: Lake, where: QueueAddress, how: str) -> dict[str, Any
         run_lake(spark, lake, [where])
     else:
         ingest(spark, lake, [where])
-    plain = spark.read.parquet(f"{lake.path}/bronze")
+    ids = plain_ids(lake)
     outcomes = lake.jobs(spark).groupBy("outcome").count().collect()
     return {
-        "bronze": plain.count(),
-        "distinct": plain.select("event_id").distinct().count(),
+        "bronze": len(ids),
+        "distinct": len(set(ids)),
         "outcomes": {row["outcome"]: row["count"] for row in outcomes},
     }
 

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from corral.cli.lake.options import QueueOption, addresses_of, existing_lake, parse_time
+from corral.cli.lake.options import (
+    AsOfOption,
+    QueueOption,
+    StorageOption,
+    addresses_of,
+    existing_lake,
+    parse_time,
+)
 from corral.cli.lake.spark import SparkOptions, check_packages, in_thread, progress_bar
 from corral.cli.output import Output
 from corral.cli.session import Session, at_server
@@ -27,7 +34,7 @@ async def command(
     session: Session,
     spark_options: SparkOptions,
     lake: Annotated[
-        str | None, Argument(metavar="LAKE", help="The lake's folder; default: the events on the server.")
+        str | None, Argument(metavar="LAKE", help="The lake's folder or URL; default: the server's events.")
     ] = None,
     queue: QueueOption = "*",
     compare: Annotated[
@@ -39,19 +46,26 @@ async def command(
     foreign_clients: Annotated[
         bool, Option("--foreign-clients", help="Clients that write no events use these queues too.")
     ] = False,
+    as_of: AsOfOption = None,
     limit: Annotated[int, Option(min=1, help="The maximum number of findings.")] = 100,
+    storage: StorageOption = None,
 ) -> int | None:
     """Find jobs that are lost, duplicate, orphaned or leaked."""
     check_packages()
-    folder = None if lake is None else existing_lake(lake)
+    if as_of is not None and (lake is None or compare is None):
+        raise InvalidOptions(
+            "an audit compares a lake with the jobs that the server has now, so --as-of goes with a lake and "
+            "--compare only; leave it out"
+        )
+    source = None if lake is None else existing_lake(lake, storage, as_of)
     options = {"since": parse_time("--since", since), "has_foreign_clients": foreign_clients, "limit": limit}
     addresses = await addresses_of(session, queue)
 
     def work() -> int:
-        with spark_options.session(folder) as spark:
+        with spark_options.session(source) as spark:
             if compare is not None:
-                return _print_comparison(session.output, _compare(spark, folder, addresses, compare, limit))
-            audits = [_audit(session.output, spark, folder, address, options) for address in addresses]
+                return _print_comparison(session.output, _compare(spark, source, addresses, compare, limit))
+            audits = [_audit(session.output, spark, source, address, options) for address in addresses]
             return _print_audits(session.output, audits)
 
     return await in_thread(work)
@@ -60,7 +74,7 @@ async def command(
 def _audit(
     output: Output,
     spark: "SparkSession",
-    folder: "Lake | None",
+    source: "Lake | None",
     address: "QueueAddress",
     options: dict[str, Any],
 ) -> "Audit":
@@ -68,10 +82,10 @@ def _audit(
     from corral.spark.lake.ingest import ingest
 
     with progress_bar(output, f"audit of protocol {address.protocol_name}") as on_progress:
-        if folder is None:
+        if source is None:
             return audit_server(spark, address, **options)
-        catch_up: Callable[[], None] = partial(ingest, spark, folder, [address], on_progress=on_progress)
-        return audit_lake(spark, folder, address, catch_up, **options)
+        catch_up: Callable[[], None] = partial(ingest, spark, source, [address], on_progress=on_progress)
+        return audit_lake(spark, source, address, catch_up, **options)
 
 
 def _print_audits(output: Output, audits: "Sequence[Audit]") -> int:
@@ -103,15 +117,15 @@ def _document(audit: "Audit") -> dict[str, Any]:
 
 def _compare(
     spark: "SparkSession",
-    folder: "Lake | None",
+    source: "Lake | None",
     addresses: "Sequence[QueueAddress]",
     pair: tuple[str, str],
     limit: int,
 ) -> "Comparison":
     from corral.spark.lake.audit.comparison import compare_lake, compare_servers
 
-    if folder is not None:
-        return compare_lake(spark, folder, *pair, limit=limit)
+    if source is not None:
+        return compare_lake(spark, source, *pair, limit=limit)
     if len(addresses) > 1:
         protocols = " and ".join(address.protocol_name for address in addresses)
         raise InvalidOptions(f"jobs are in the protocols {protocols}; choose one with --protocol")

@@ -3,26 +3,29 @@
 from dataclasses import asdict
 from typing import Any
 
-from corral.cli.lake.options import LakeArgument, QueueOption, addresses_of
+from corral.cli.lake.options import LakeArgument, QueueOption, StorageOption, addresses_of, lake_at
 from corral.cli.lake.spark import SparkOptions, check_packages, in_thread, progress_bar
 from corral.cli.session import Session, at_server
 
 
 @at_server
 async def command(
-    session: Session, lake: LakeArgument, spark_options: SparkOptions, queue: QueueOption = "*"
+    session: Session,
+    lake: LakeArgument,
+    spark_options: SparkOptions,
+    queue: QueueOption = "*",
+    storage: StorageOption = None,
 ) -> None:
     """Add jobs whose events are gone, from a snapshot of the queues."""
     check_packages()
     from corral.spark.lake.backfill import backfill
-    from corral.spark.lake.tables import Lake
 
-    folder = Lake(lake)
+    target = lake_at(lake, storage)
     addresses = await addresses_of(session, queue)
 
     def work() -> list[dict[str, Any]]:
-        with spark_options.session(folder) as spark, progress_bar(session.output, "backfill") as on_progress:
-            results = [backfill(spark, folder, address, on_progress) for address in addresses]
+        with spark_options.session(target) as spark, progress_bar(session.output, "backfill") as on_progress:
+            results = [backfill(spark, target, address, on_progress) for address in addresses]
         return [
             {"protocol": address.protocol_name, **asdict(result)}
             for address, result in zip(addresses, results, strict=True)

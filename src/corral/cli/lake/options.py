@@ -1,7 +1,6 @@
 """Options of the commands of a lake, and what they stand for."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -14,8 +13,18 @@ if TYPE_CHECKING:
     from corral.spark.lake.tables import Lake
     from corral.spark.options import QueueAddress
 
-LakeArgument = Annotated[str, Argument(metavar="LAKE", help="The lake's folder.", show_default=False)]
+LakeArgument = Annotated[
+    str, Argument(metavar="LAKE", help="The lake's folder or URL (s3://bucket/path).", show_default=False)
+]
 QueueOption = Annotated[str, Option("--queue", "-q", help="Queues, comma separated, or a pattern with *.")]
+
+StorageOption = Annotated[
+    list[str] | None,
+    Option("--storage", metavar="KEY=VALUE", help="An option of the object storage; repeatable."),
+]
+AsOfOption = Annotated[
+    str | None, Option("--as-of", metavar="TIME", help="The lake as it was then; default: now.")
+]
 
 
 async def addresses_of(session: Session, queue: str, is_waiting: bool = False) -> "list[QueueAddress]":
@@ -46,13 +55,24 @@ async def _has_events(session: Session, protocol: Protocol) -> bool:
     return any(extent.length or extent.added for extent in extents)
 
 
-def existing_lake(path: str) -> "Lake":
-    """Return the lake in that folder; refused where there is none."""
+def lake_at(path: str, storage: list[str] | None = None, as_of: str | None = None) -> "Lake":
+    """Return the lake in a folder or at a URL, whether it exists or not."""
     from corral.spark.lake.tables import Lake
 
-    lake = Lake(path)
+    options = {}
+    for option in storage or ():
+        key, separator, value = option.partition("=")
+        if not separator or not key:
+            raise InvalidOptions(f"--storage is {option!a}; use one such as AWS_REGION=eu-central-1")
+        options[key] = value
+    return Lake(path, options, parse_time("--as-of", as_of))
+
+
+def existing_lake(path: str, storage: list[str] | None = None, as_of: str | None = None) -> "Lake":
+    """Return the lake there; refused where there is none."""
+    lake = lake_at(path, storage, as_of)
     if not lake.exists:
-        raise InvalidOptions(f"there is no lake in {lake.path}; make one: corral lake run {Path(path)}")
+        raise InvalidOptions(f"there is no lake in {lake.path}; make one: corral lake run {path}")
     return lake
 
 

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 from typer import Option
 
-from corral.cli.lake.options import LakeArgument, existing_lake, parse_time
+from corral.cli.lake.options import AsOfOption, LakeArgument, StorageOption, existing_lake, parse_time
 from corral.cli.lake.spark import SparkOptions, check_packages, progress_bar
 from corral.cli.options import JsonOption, ServerOptions
 from corral.cli.output import Output
@@ -28,7 +28,9 @@ def command(
         str | None, Option(metavar="TIME", help="From then on, such as 2025-01-31T12:00Z.")
     ] = None,
     until: Annotated[str | None, Option(metavar="TIME", help="Before then.")] = None,
+    as_of: AsOfOption = None,
     limit: Annotated[int, Option(min=1, help="The maximum number of rows per table.")] = 20,
+    storage: StorageOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Report throughput, times, failures, slow jobs, and alerts."""
@@ -38,11 +40,11 @@ def command(
         from corral.spark.lake.ingest import LakeProgress
         from corral.spark.lake.report.report import report_lake
 
-        folder = existing_lake(lake)
+        source = existing_lake(lake, storage, as_of)
         bounds = {"since": parse_time("--since", since), "until": parse_time("--until", until)}
-        with spark_options.session(folder) as spark, progress_bar(output, "report") as on_progress:
+        with spark_options.session(source) as spark, progress_bar(output, "report") as on_progress:
             on_progress(LakeProgress("reading the lake"))
-            report = report_lake(spark, folder, limit=limit, **bounds)
+            report = report_lake(spark, source, limit=limit, **bounds)
         if page is not None:
             _write(report, page)
     output.document(_document(report))

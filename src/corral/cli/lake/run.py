@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from corral.cli.lake.options import LakeArgument, QueueOption, addresses_of
+from corral.cli.lake.options import LakeArgument, QueueOption, StorageOption, addresses_of, lake_at
 from corral.cli.lake.spark import SparkOptions, check_packages, progress_bar
 from corral.cli.options import MetricsOptions
 from corral.cli.session import Session, at_server
@@ -26,22 +26,20 @@ async def command(
     metrics: MetricsOptions,
     spark_options: SparkOptions,
     queue: QueueOption = "*",
+    storage: StorageOption = None,
     continuous: Annotated[bool, Option("--continuous", help="Run until SIGINT or SIGTERM.")] = False,
     every: Annotated[float, Option(min=0.1, help="Seconds between reads, with --continuous.")] = 10.0,
     refresh: Annotated[float, Option(min=1, help="Seconds between refreshes of silver and gold.")] = 60.0,
     keep_days: Annotated[int | None, Option(min=1, help="Delete older days; default: none.")] = None,
-    table_format: Annotated[
-        str, Option("--format", help="Publish silver and gold in this format too, such as delta.")
-    ] = "parquet",
+    keep_versions: Annotated[int, Option(min=0, help="Hours for which old versions stay readable.")] = 24,
     batch_events: Annotated[int, Option(min=1, help="Events per batch, at most.")] = 1_000_000,
 ) -> None:
     """Bring the lake up to date with the events."""
     check_packages()
     from corral.spark.lag import watch
     from corral.spark.lake.run import RunOptions, run_lake
-    from corral.spark.lake.tables import Lake
 
-    folder, output = Lake(lake), session.output
+    target, output = lake_at(lake, storage), session.output
     addresses = await addresses_of(session, queue, is_waiting=continuous)
     options = RunOptions(
         is_continuous=continuous,
@@ -49,22 +47,22 @@ async def command(
         refresh_s=refresh,
         batch_events=batch_events,
         keep_days=keep_days,
-        format=table_format,
+        keep_versions_h=keep_versions,
     )
 
     def work(should_stop: Callable[[], bool]) -> "RunResult":
-        with spark_options.session(folder) as spark:
+        with spark_options.session(target) as spark:
             if metrics.metrics_port is not None:
                 metrics.serve(watch(spark).registry)
             with progress_bar(output, "lake") as on_progress:
-                return run_lake(spark, folder, addresses, options, on_progress, should_stop)
+                return run_lake(spark, target, addresses, options, on_progress, should_stop)
 
     with _stop_at_signal() as should_stop:
         result = await asyncio.to_thread(work, should_stop)
     output.document(asdict(result))
     output.line(
         f"{result.events:,} events in {result.batches:,} batches; "
-        f"{result.days:,} days written in {folder.path}"
+        f"{result.days:,} days written in {target.path}"
     )
     if result.missing:
         output.line(

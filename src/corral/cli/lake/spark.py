@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 JAVA_EXIT_S = 10.0
 POLL_S = 0.1
-PACKAGES = ("pyspark", "pyarrow", "pandas")
+PACKAGES = ("pyspark", "pyarrow", "pandas", "deltalake", "duckdb")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
@@ -98,7 +98,7 @@ class SparkOptions:
     @contextmanager
     def session(self, lake: "Lake | None") -> "Iterator[SparkSession]":
         """Start a session; Spark's messages go to a file in the lake's folder."""
-        log = None if lake is None else lake.root / "_spark.log"
+        log = None if lake is None or lake.folder is None else lake.folder / "_spark.log"
         with started(self.master, self.settings, log) as session:
             yield session
 

@@ -1,13 +1,13 @@
 """Backfill: events derived from a snapshot, for jobs whose own events are gone."""
 
 from dataclasses import dataclass
-from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from corral.core.event import EventKind
 from corral.spark.lake import ingest
+from corral.spark.lake.delta import commit, covered, storage_errors
 from corral.spark.lake.ingest import LakeProgress, OnProgress
 from corral.spark.lake.refresh import refresh
 from corral.spark.lake.silver import ENDS, JOB
@@ -32,9 +32,11 @@ def backfill(
 ) -> BackfillResult:
     """Add jobs whose events are gone to the lake; what real events say has precedence."""
     with lake.exclusive(), ingest.in_utc(spark):
-        ingest.prepare(lake, [address])
+        ingest.prepare(lake)
         on_progress(LakeProgress("reading jobs"))
-        snapshot = _take_snapshot(spark, lake, address)
+        columns = (*JOB, "name", "state", "created_at", "started_at", "finished_at", "worker", "reason")
+        # a checkpoint, because a second read would be of another moment
+        snapshot = ingest.read_jobs(spark, address).select(*columns).localCheckpoint()
         # after the snapshot: every event that a job in it has left in the log is in bronze now
         with ingest.started_queries(spark, lake, [address]) as queries:
             ingest.await_queries(queries, on_progress)
@@ -79,13 +81,6 @@ def _event(exists: Column, moment: str, number: int, event: Column) -> Column:
     return sf.when(exists, sf.struct(*fields))
 
 
-def _take_snapshot(spark: SparkSession, lake: Lake, address: QueueAddress) -> DataFrame:
-    folder = str(lake.work / f"snapshot-{uuid4().hex}")
-    columns = (*JOB, "name", "state", "created_at", "started_at", "finished_at", "worker", "reason")
-    ingest.read_jobs(spark, address).select(*columns).write.parquet(folder)
-    return spark.read.parquet(folder)
-
-
 def _without_begin(spark: SparkSession, lake: Lake, snapshot: DataFrame) -> DataFrame:
     """Return the jobs of a snapshot that have no event `added`; `is_begun` where they have others."""
     events = lake.bronze(spark).where(sf.col("job_id").isNotNull())
@@ -97,8 +92,9 @@ def _without_begin(spark: SparkSession, lake: Lake, snapshot: DataFrame) -> Data
 
 
 def _append(lake: Lake, events: DataFrame) -> None:
-    folder = lake.work / f"fill-{uuid4().hex}"
-    events.select(*BRONZE_SCHEMA.fieldNames()).write.partitionBy("date").parquet(str(folder))
-    versions = lake.versions(BACKFILL)
-    fills = int(versions.manifest().get("fills", 0)) + 1
-    versions.advance({"fills": fills}, add={f"fill={fills}": folder})
+    location = lake.table(BACKFILL)
+    table = location.create(BRONZE_SCHEMA)
+    number = covered(table, [BACKFILL]).get(BACKFILL, 0) + 1
+    files = location.write(events.select(*BRONZE_SCHEMA.fieldNames()).hint("rebalance", "date"), BACKFILL)
+    with storage_errors(location.uri):
+        commit(table, files, versions={BACKFILL: number})

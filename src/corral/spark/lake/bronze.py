@@ -1,180 +1,245 @@
-"""Bronze: events as they were, a folder for each batch of each query, and each batch once."""
+"""Bronze: events as they were, each batch of each source once, and how far each queue was read."""
 
 import re
-import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from corral.errors import CorralError
+from corral.spark.lake.delta import (
+    FILES,
+    DataFile,
+    FileWriter,
+    LakeBusy,
+    LakeTable,
+    commit,
+    files_batch,
+    files_of,
+    storage_errors,
+)
 from corral.spark.lake.tables import BRONZE, BRONZE_SCHEMA, Lake
-from corral.spark.lake.versions import read_json, visible, write_json
-from corral.spark.offsets import BEGINNING, id_key
-from corral.spark.schema import GAP
+from corral.spark.offsets import Positions, from_json, id_key, to_json
+from corral.spark.schema import GAP, POSITION, arrow_schema
 
-MARK = "_batch.json"
-OPEN_FILES = 32
-"""Days of one batch that are written side by side; without it Spark sorts every batch by day first."""
-
-_FOLDER = re.compile(r"batch=(?P<query>[0-9a-f-]{36})-(?P<number>\d{8,})")
+_BATCH_FILE = re.compile(r".*/(?P<source>[^/]+)-(?P<version>\d{8,})-[0-9a-f]{32}\.parquet")
+_SCHEMA = arrow_schema(BRONZE_SCHEMA)
 
 
-@dataclass(frozen=True)
-class BronzeBatch:
-    """One micro-batch of one query, as it lies in bronze."""
+class Reached(NamedTuple):
+    """How far a source was read, as it stands in bronze."""
 
-    query: str
-    number: int
-    folder: Path
-
-    @property
-    def mark(self) -> dict[str, Any]:
-        """Its rows, its source and the positions it ends at."""
-        return read_json(self.folder / MARK) or {}
-
-    @property
-    def rows(self) -> int:
-        return int(self.mark.get("rows", 0))
+    positions: Positions
+    run: str
+    """The query that wrote it."""
+    version: int
+    """The number of its batch."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class BronzeSink:
-    """The function of `foreachBatch`: writes a batch, once however often it is replayed.
+    """The function given to `foreachBatch`: appends a batch, once however often it is replayed.
 
-    Runs on the driver; the files are written by executors.
+    Runs on the driver; the files are written by executors. The rows and the positions they reach are one
+    version of the table, under the transaction (source, number of the batch in the whole history).
     """
 
     lake: Lake
     source: str
+    first: int
+    """The number of this query's first batch."""
+    run: str
+    _last: Reached | None = field(default=None, init=False, repr=False)
+
+    @cached_property
+    def table(self) -> DeltaTable:
+        """Bronze, opened once: what was added since is read before every commit."""
+        return self.lake.table(BRONZE).create(BRONZE_SCHEMA)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "table"}
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        checkpoint = self.lake.checkpoint(self.source)
-        query, positions = query_of(checkpoint), positions_of(checkpoint, number)
-        if has_batch(self.lake, query, number):
-            # Spark had not recorded that it was done
-            check_known(self.lake, self.source, positions or {})
-            return
-        folder = self.lake.work / f"batch-{uuid4().hex}"
-        frame.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(OPEN_FILES))
-        frame.withColumn("date", sf.to_date("ts")).write.partitionBy("date").parquet(str(folder))
-        rows = row_count(folder)
-        if not rows:
-            shutil.rmtree(folder)
-            return
-        mark = {"source": self.source, "query": query, "batch": number, "rows": rows, "positions": positions}
-        write_json(folder / MARK, mark)
-        with self.lake.bronze_lock():
-            versions = self.lake.versions(BRONZE)
-            current = versions.current() or versions.advance({})
-            if has_batch(self.lake, query, number):
-                shutil.rmtree(folder)
-            else:
-                folder.rename(current / f"batch={query}-{number:08d}")
+        version = self.first + number
+        files, ends = write_batch(self.lake.table(BRONZE), frame, f"{self.source}-{version:08d}")
+        if ends:
+            self.append(version, files, ends)
+
+    def append(self, version: int, files: Sequence[DataFile], ends: Positions) -> None:
+        """Commit the files of a batch with the positions it reaches, unless bronze has it."""
+        location, table = self.lake.table(BRONZE), self.table
+        with storage_errors(location.uri):
+            table.update_incremental()
+            known = last_version(table, self.source)
+            if self._last is None or self._last.version != known:
+                self._last = reached_by(location, table, self.source)
+            if not self._has(known, version):
+                positions = {**(self._last.positions if self._last else {}), **ends}
+                written = _write_positions(location, self.source, version, self.run, positions)
+                commit(table, [*files, written], versions={self.source: version})
+                self._last = Reached(positions, self.run, version)
+
+    def _has(self, known: int, version: int) -> bool:
+        """Return whether bronze has the batch; refuse it where another process has read on meanwhile."""
+        is_mine = self._last is not None and self._last.run == self.run
+        if known >= version and is_mine:
+            return True  # a replay
+        if known == version - 1 and (is_mine or version == self.first):
+            return False
+        raise LakeBusy(
+            f"another process has read events of {self.source} into the lake {self.lake.path} meanwhile; "
+            f"let one process at a time write to a lake"
+        )
 
 
-def check_known(lake: Lake, source: str, positions: Mapping[str, Any]) -> None:
-    """Refuse a batch that has a known number and reaches further than bronze: it was planned again."""
-    last = last_positions(lake, source) or {}
-    for queue, at in positions.items():
-        reached_id = last.get(queue, {}).get("id", BEGINNING)
-        if id_key(at["id"]) > id_key(reached_id):
-            raise CorralError(
-                f"the checkpoint {lake.checkpoint(source)} is older than the lake: it forgot a batch of "
-                f"bronze (queue {queue!r} to event {reached_id}); delete that folder, and the lake goes on "
-                f"where it was"
-            )
+def write_batch(location: LakeTable, frame: DataFrame, name: str) -> tuple[list[DataFile], Positions]:
+    """Write the events to files that belong to no version yet; return them, and where each queue ends."""
+    dated = frame.withColumn("date", sf.to_date("ts"))
+    rows = dated.mapInArrow(EventFileWriter(location, name, _SCHEMA), FILES).collect()
+    ends: Positions = {}
+    for row in rows:
+        if row["note"] is not None:
+            for queue, position in from_json(orjson.loads(row["note"])).items():
+                if queue not in ends or id_key(ends[queue].id) < id_key(position.id):
+                    ends[queue] = position
+    return [DataFile(*row[:4]) for row in rows if row["path"] is not None], ends
 
 
-def batches(lake: Lake) -> list[BronzeBatch]:
-    """Return the batches that have a folder of their own, in their order."""
-    current = lake.versions(BRONZE).current()
-    if current is None:
-        return []
-    present = [
-        BronzeBatch(match["query"], int(match["number"]), folder)
-        for folder in current.iterdir()
-        if (match := _FOLDER.fullmatch(folder.name))
-    ]
-    return sorted(present, key=lambda batch: (batch.query, batch.number))
+@dataclass(frozen=True)
+class EventFileWriter(FileWriter):
+    """Writes events to files; positions become notes to the driver. Runs on executors."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        notes: list[str] = []
+        files = self.write(_without_positions(batches, notes))
+        yield files_batch(files, notes)
 
 
-def reached(lake: Lake) -> dict[str, int]:
-    """Return query -> the last of its batches in bronze; batches come one after the other."""
-    numbers: dict[str, int] = dict(lake.versions(BRONZE).manifest().get("reached", {}))
-    for batch in batches(lake):
-        numbers[batch.query] = max(batch.number, numbers.get(batch.query, -1))
-    return numbers
+def _without_positions(batches: Iterator[pa.RecordBatch], notes: list[str]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        is_position = pc.equal(batch.column("event"), POSITION)
+        if not pc.any(is_position).as_py():
+            yield batch
+            continue
+        positions = batch.filter(is_position)
+        for queue, data in zip(
+            positions.column("queue").to_pylist(), positions.column("data").to_pylist(), strict=True
+        ):
+            notes.append(orjson.dumps({queue: orjson.loads(data)}).decode())
+        rest = batch.filter(pc.invert(is_position))
+        if len(rest):
+            yield rest
 
 
-def has_batch(lake: Lake, query: str, number: int) -> bool:
-    return number <= reached(lake).get(query, -1)
+# -- positions ----------------------------------------------------------------------------------------------
 
 
-def batches_after(lake: Lake, covered: Mapping[str, int]) -> list[BronzeBatch]:
-    """Return the batches later than these (query -> number)."""
-    return [batch for batch in batches(lake) if batch.number > covered.get(batch.query, -1)]
+def last_version(table: DeltaTable | None, source: str) -> int:
+    """Return the number of a source's last batch; -1 before the first."""
+    known = None if table is None else table.transaction_version(source)
+    return -1 if known is None else known
 
 
-def read_folders(spark: SparkSession, folders: list[Path]) -> DataFrame:
-    """Return the events in some of the folders of one version."""
-    reader = spark.read.schema(BRONZE_SCHEMA).option("basePath", str(folders[0].parent))
-    return reader.parquet(*map(str, folders)).select(*BRONZE_SCHEMA.fieldNames())
-
-
-def last_positions(lake: Lake, source: str) -> dict[str, Any] | None:
-    """Return how far a source was read, for a query that has lost its checkpoint."""
-    positions: dict[str, Any] = dict(lake.versions(BRONZE).manifest().get("positions", {}).get(source) or {})
-    marks = [batch.mark for batch in batches(lake)]
-    for queue, at in (
-        item for mark in marks if mark.get("source") == source for item in (mark["positions"] or {}).items()
-    ):
-        if queue not in positions or id_key(positions[queue]["id"]) < id_key(at["id"]):
-            positions[queue] = at
-    return positions or None
-
-
-def manifest(lake: Lake) -> dict[str, Any]:
-    """Return how far every query and every source has come: the manifest of a new version."""
-    sources = {batch.mark["source"] for batch in batches(lake) if "source" in batch.mark}
-    sources |= lake.versions(BRONZE).manifest().get("positions", {}).keys()
-    return {
-        "reached": reached(lake),
-        "positions": {source: last_positions(lake, source) for source in sources},
-    }
-
-
-def gaps(spark: SparkSession, lake: Lake) -> list[dict[str, Any]]:
-    """Return the gaps of bronze: queue, why, and how many events are missing (None where unknown)."""
-    rows = lake.bronze(spark).where(sf.col("event") == GAP).select("protocol", "queue", "data").collect()
-    return [{"protocol": row["protocol"], "queue": row["queue"], **orjson.loads(row["data"])} for row in rows]
-
-
-def query_of(checkpoint: Path) -> str:
-    """Return the id of the query that this checkpoint belongs to."""
-    metadata = read_json(checkpoint / "metadata")
-    if metadata is None:
-        raise CorralError(f"the checkpoint {checkpoint} has no 'metadata', which Spark writes first")
-    return str(metadata["id"])
-
-
-def positions_of(checkpoint: Path, number: int) -> dict[str, Any] | None:
-    """Return where a batch ends, as Spark recorded before it began; None where that cannot be read."""
-    try:
-        last = (checkpoint / "offsets" / str(number)).read_text().splitlines()[-1]
-        offset = orjson.loads(last)
-    except (OSError, ValueError, IndexError):
+def reached_by(location: LakeTable, table: DeltaTable, source: str) -> Reached | None:
+    """Return how far a source was read; None before its first batch."""
+    files = _position_files(table).get(source)
+    if files is None:
         return None
-    is_ours = isinstance(offset, dict) and all(isinstance(at, dict) and "id" in at for at in offset.values())
-    return offset if is_ours else None
+    with location.filesystem().open_input_file(files[-1].path) as opened:
+        rows = pq.read_table(opened, columns=["queue", "data"]).to_pylist()
+    contents = {row["queue"]: orjson.loads(row["data"]) for row in rows}
+    run = next(iter(contents.values()))["run"]
+    return Reached(from_json(contents), run, last_version(table, source))
 
 
-def row_count(folder: Path) -> int:
-    """Return how many rows the files of a folder have, by their footers."""
-    return sum(pq.ParquetFile(file).metadata.num_rows for file in visible(folder))
+def sources(table: DeltaTable) -> list[str]:
+    """Return the sources of the events in bronze."""
+    return sorted(_position_files(table))
+
+
+def superseded(table: DeltaTable) -> list[DataFile]:
+    """Return the files of positions that have later ones."""
+    return [file for files in _position_files(table).values() for file in files[:-1]]
+
+
+def _position_files(table: DeltaTable) -> dict[str, list[DataFile]]:
+    """Return source -> its files without a day, in their order; each has the positions of all its queues."""
+    found: dict[str, list[tuple[int, DataFile]]] = {}
+    for file in files_of(table):
+        match = _BATCH_FILE.fullmatch(file.path)
+        if match and file.day is None:
+            found.setdefault(match["source"], []).append((int(match["version"]), file))
+    return {source: [file for _, file in sorted(files, key=itemgetter(0))] for source, files in found.items()}
+
+
+def _write_positions(
+    location: LakeTable, source: str, version: int, run: str, positions: Positions
+) -> DataFile:
+    """Write the positions of a source as rows of bronze without a day, to one file; return it."""
+    rows = [
+        {
+            "protocol": source.rpartition("-")[0],
+            "queue": queue,
+            "event_id": position["id"],
+            "ts": datetime.now(UTC),
+            "event": POSITION,
+            "data": orjson.dumps({**position, "run": run}).decode(),
+        }
+        for queue, position in to_json(positions).items()
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, _SCHEMA)
+    [file] = FileWriter(location, f"{source}-{version:08d}", _SCHEMA).write(iter([batch]))
+    return file
+
+
+def append(location: LakeTable, source: str, frame: DataFrame, positions: Positions) -> None:
+    """Append events whose positions are known, as those of a converted lake are."""
+    table, run = location.create(BRONZE_SCHEMA), uuid4().hex
+    version = last_version(table, source) + 1
+    files = location.write(frame, f"{source}-{version:08d}")
+    with storage_errors(location.uri):
+        written = _write_positions(location, source, version, run, positions)
+        commit(table, [*files, written], versions={source: version})
+
+
+# -- batches ------------------------------------------------------------------------------------------------
+
+
+def new_files(table: DeltaTable, covered: Mapping[str, int]) -> dict[tuple[str, int], list[DataFile]]:
+    """Return the files of batches later than these (source -> number): (source, number) -> files.
+
+    Files that a compaction made have other names: it takes only batches that silver covers.
+    """
+    found: dict[tuple[str, int], list[DataFile]] = {}
+    for file in files_of(table):
+        match = _BATCH_FILE.fullmatch(file.path)
+        if match and file.day is not None and int(match["version"]) > covered.get(match["source"], -1):
+            found.setdefault((match["source"], int(match["version"])), []).append(file)
+    return found
+
+
+def gaps(lake: Lake) -> list[dict[str, Any]]:
+    """Return the gaps of bronze: queue, why, and how many events are missing (None where unknown)."""
+    if lake.table(BRONZE).open() is None:
+        return []
+    with storage_errors(lake.path):
+        rows = (
+            lake.table(BRONZE)
+            .dataset()
+            .to_table(["protocol", "queue", "data"], filter=ds.field("event") == GAP)
+        )
+    return [
+        {"protocol": row["protocol"], "queue": row["queue"], **orjson.loads(row["data"])}
+        for row in rows.to_pylist()
+    ]

@@ -2,25 +2,27 @@
 
 import json
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
 from uuid import uuid4
 
+from pyarrow.fs import FileSelector
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from corral.errors import CorralError, InvalidOptions
+from corral.spark import offsets
+from corral.spark.client import QueueClient
 from corral.spark.lag import lag_of
 from corral.spark.lake import bronze
-from corral.spark.lake.tables import LAYOUT, Lake
-from corral.spark.lake.versions import write_json
-from corral.spark.options import QueueAddress
+from corral.spark.lake.delta import storage_errors
+from corral.spark.lake.tables import BRONZE, BRONZE_SCHEMA, TABLES, Lake
+from corral.spark.offsets import BEGINNING, Position
+from corral.spark.options import EventReadOptions, QueueAddress
 
 BATCH_EVENTS = 1_000_000
 """Events of one batch at most: what a lake that is far behind reads before it records its progress."""
@@ -56,7 +58,7 @@ def ingest(
 ) -> None:
     """Bring bronze, and nothing else, to the present end of the events of these queues."""
     with lake.exclusive(), in_utc(spark):
-        prepare(lake, addresses)
+        prepare(lake)
         with started_queries(spark, lake, addresses, batch_events) as queries:
             await_queries(queries, on_progress)
 
@@ -85,22 +87,28 @@ def started_queries(
 def _start(
     spark: SparkSession, lake: Lake, address: QueueAddress, batch_events: int, every_s: float | None
 ) -> StreamingQuery:
-    source = source_name(address)
-    checkpoint = lake.checkpoint(source)
-    # a query that has lost its checkpoint continues from the positions in bronze
-    starting = None if checkpoint.exists() else bronze.last_positions(lake, source)
+    source, location = source_name(address), lake.table(BRONZE)
+    table = location.create(BRONZE_SCHEMA)
+    reached = bronze.reached_by(location, table, source)
     # what was trimmed before it was read is a row of its own
-    options = {"maxOffsetsPerTrigger": str(batch_events), "failOnDataLoss": "false"}
-    if starting is not None:
-        options["startingOffsets"] = json.dumps(starting)
+    options = {
+        "maxOffsetsPerTrigger": str(batch_events),
+        "failOnDataLoss": "false",
+        "includePositions": "true",
+    }
+    if reached is not None:
+        # bronze knows where to go on, so Spark's own checkpoint need not outlive the query
+        with QueueClient(address, EventReadOptions.retry_s) as client:
+            starting = dict.fromkeys(client.queues(), Position(BEGINNING, 0)) | reached.positions
+        options["startingOffsets"] = json.dumps(offsets.to_json(starting))
+    run, first = uuid4().hex, bronze.last_version(table, source) + 1
     events = spark.readStream.format("corral").options(**address.as_options(), **options).load()
-    writer = events.writeStream.queryName(f"corral-lake-{source}-{uuid4().hex[:8]}")
-    writer = writer.option("checkpointLocation", str(checkpoint))
+    writer = events.writeStream.queryName(f"corral-lake-{source}-{run[:8]}")
     if every_s is None:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{every_s} seconds")
-    return writer.foreachBatch(bronze.BronzeSink(lake, source)).start()
+    return writer.foreachBatch(bronze.BronzeSink(lake, source, first, run)).start()
 
 
 def read_jobs(spark: SparkSession, address: QueueAddress) -> DataFrame:
@@ -158,26 +166,19 @@ def _await_batch(query: StreamingQuery) -> None:
         time.sleep(POLL_S / 4)
 
 
-def prepare(lake: Lake, addresses: Sequence[QueueAddress]) -> None:
-    """Make the folder a lake, and delete what a killed run has left unfinished."""
-    children = [] if lake.exists or not lake.root.exists() else list(lake.root.iterdir())
-    if any(not child.name.startswith("_") for child in children):
+def prepare(lake: Lake) -> None:
+    """Make the folder a lake; refuse one with other things in it."""
+    if lake.exists:
+        return
+    with storage_errors(lake.path):
+        found = lake.table("").filesystem().get_file_info(FileSelector("", recursive=False))
+    others = [one.base_name for one in found if one.base_name not in TABLES and one.base_name[:1] not in "_."]
+    if others:
         raise InvalidOptions(
-            f"the folder {lake.path} has other things in it and is no lake; give an empty one or a new name"
+            f"{lake.path} has other things in it ({', '.join(sorted(others)[:3])}) and is no lake; give an "
+            f"empty one or a new name"
         )
-    shutil.rmtree(lake.work, ignore_errors=True)
-    lake.work.mkdir(parents=True)
-    before: dict[str, Any] = lake.settings().get("sources", {})
-    sources = before | {
-        source_name(address): {
-            "protocol": address.protocol_name,
-            "namespace": address.namespace,
-            "queue": address.queue,
-        }
-        for address in addresses
-    }
-    if sources != before:
-        write_json(lake.settings_file, {"layout": LAYOUT, "sources": sources})
+    lake.table(BRONZE).create(BRONZE_SCHEMA)
 
 
 def source_name(address: QueueAddress) -> str:

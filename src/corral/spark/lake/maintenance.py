@@ -1,111 +1,71 @@
-"""Maintenance of a lake's files: compaction of bronze, retention of days, publication in another format."""
+"""Maintenance of a lake's tables: compaction, retention of days and of versions."""
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter
 from datetime import date, timedelta
-from pathlib import Path
-from uuid import uuid4
+from functools import partial
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from deltalake import DeltaTable
 
-from corral.errors import CorralError, InvalidOptions, short_repr
-from corral.spark.lake import bronze
-from corral.spark.lake.refresh import COVERS, day_of
-from corral.spark.lake.tables import ATTEMPTS, BACKFILL, BRONZE, JOBS, MINUTES, Lake
-from corral.spark.lake.versions import visible, write_json
+from corral.spark.lake.bronze import superseded
+from corral.spark.lake.delta import DATE, HOOKS, KEEP_VERSIONS_H, commit, files_of, retention, storage_errors
+from corral.spark.lake.tables import TABLES, Lake
 
-PARQUET = "parquet"
-"""The format of the lake itself."""
 COMPACT_AFTER = 16
-"""Folders of one size that are merged into a larger one."""
+"""Files of one day that are merged into larger ones."""
 
 
-def compact(spark: SparkSession, lake: Lake, after: int = COMPACT_AFTER) -> int:
-    """Merge small batches of bronze; return how many folders were merged."""
+def compact(table: DeltaTable, after: int = COMPACT_AFTER) -> int:
+    """Merge small files of bronze, as it was opened; return how many were merged.
+
+    What was appended since it was opened stays as it is, so that silver finds it.
+    """
+    counts = Counter(file.day for file in files_of(table) if file.day is not None)
+    days = [day.isoformat() for day, count in sorted(counts.items()) if count >= max(after, 2)]
     merged = 0
-    while (chosen := _choose(lake, after)) is not None:
-        size, folders = chosen
-        _merge(spark, lake, size + 1, folders)
-        merged += len(folders)
+    with storage_errors(table.table_uri):
+        if days:
+            # all days at once: the table is another one afterwards
+            result = table.optimize.compact([(DATE, "in", days)], post_commithook_properties=HOOKS)
+            merged = int(result["numFilesRemoved"])
+        old = superseded(table)
+        if len(old) >= max(after, 2):
+            table.update_incremental()
+            commit(table, [], old)
     return merged
 
 
-def _choose(lake: Lake, after: int) -> tuple[int, list[Path]] | None:
-    """Return folders of the smallest size of which there are enough; only those that silver covers."""
-    current = lake.versions(BRONZE).current()
-    if current is None:
-        return None
-    covered: Mapping[str, int] = lake.versions(MINUTES).manifest().get(COVERS, {})
-    sizes: dict[int, list[Path]] = defaultdict(list)
-    sizes[0] = [
-        batch.folder for batch in bronze.batches(lake) if batch.number <= covered.get(batch.query, -1)
-    ]
-    for folder in current.glob("batch=folded-*"):
-        sizes[int(folder.name.split("-")[1])].append(folder)
-    for size, folders in sorted(sizes.items()):
-        if len(folders) >= max(after, 2):
-            return size, sorted(folders)
-    return None
-
-
-def _merge(spark: SparkSession, lake: Lake, size: int, folders: list[Path]) -> None:
-    work = lake.work / f"folded-{uuid4().hex}"
-    bronze.read_folders(spark, folders).hint("rebalance", "date").write.partitionBy("date").parquet(str(work))
-    before, after = sum(bronze.row_count(folder) for folder in folders), bronze.row_count(work)
-    if before != after:
-        raise CorralError(f"{before} events went into a compaction and {after} came out; nothing was changed")
-    write_json(work / bronze.MARK, {"rows": after, "folders": len(folders)})
-    names = {folder.name for folder in folders}
-    with lake.bronze_lock():
-        lake.versions(BRONZE).advance(
-            bronze.manifest(lake),
-            keep=lambda relative: relative.parts[0] not in names,
-            add={f"batch=folded-{size}-{uuid4().hex}": work},
-        )
-
-
 def retain(lake: Lake, keep_days: int, today: date) -> list[date]:
-    """Drop the days before the last `keep_days`, which include today; return those that were dropped."""
+    """Delete the days before the last `keep_days`, which include today; return those that were deleted."""
     oldest = today - timedelta(days=keep_days - 1)
     dropped: set[date] = set()
-    for table in (MINUTES, JOBS, ATTEMPTS, BACKFILL):
-        dropped |= _drop(lake, table, oldest)
-    with lake.bronze_lock():
-        dropped |= _drop(lake, BRONZE, oldest)
+    for name in TABLES:
+        table = lake.table(name).open()
+        days = set() if table is None else {file.day for file in files_of(table) if file.day is not None}
+        old = {day for day in days if day < oldest}
+        if table is not None and old:
+            with storage_errors(table.table_uri):
+                table.delete(f"{DATE} < '{oldest.isoformat()}'", post_commithook_properties=HOOKS)
+            dropped |= old
     return sorted(dropped)
 
 
-def _drop(lake: Lake, table: str, oldest: date) -> set[date]:
-    versions = lake.versions(table)
-    current = versions.current()
-    if current is None:
-        return set()
-    days = {day_of(file.relative_to(current)) for file in visible(current)}
-    dropped = {day for day in days if day is not None and day < oldest}
-    if dropped:
-        manifest = versions.manifest() | (bronze.manifest(lake) if table == BRONZE else {})
-        versions.advance(manifest, lambda relative: day_of(relative) not in dropped)
-    return dropped
+def vacuum(lake: Lake, keep_versions_h: int = KEEP_VERSIONS_H) -> int:
+    """Delete files that no version of the last hours has, and old logs; return how many files.
 
-
-def check_format(spark: SparkSession, lake: Lake, name: str) -> None:
-    """Refuse a format that this Spark cannot write, before anything is done."""
-    probe = lake.work / f"probe-{uuid4().hex}"
-    try:
-        spark.range(1).write.format(name).save(str(probe))
-    except (PySparkException, Py4JError) as error:
-        lines = [line for line in str(error).splitlines() if "[" in line and "]" in line]
-        why = lines[0].strip(" :") if lines else type(error).__name__
-        raise InvalidOptions(
-            f"this Spark cannot write the format {short_repr(name)} ({why}); give it the format's jars, "
-            f"such as spark.jars.packages=io.delta:delta-spark_2.13:…, or leave --format out for Parquet"
-        ) from None
-
-
-def publish(spark: SparkSession, lake: Lake, name: str) -> None:
-    """Write attempts, jobs and minutes to `<lake>/<format>/<table>`, replacing what was there."""
-    for table, read in {ATTEMPTS: lake.attempts, JOBS: lake.jobs, MINUTES: lake.minutes}.items():
-        target = lake.root / name / table
-        read(spark).write.format(name).mode("overwrite").partitionBy("date").save(str(target))
+    Files of a commit that never came are among them.
+    """
+    deleted = 0
+    for name in TABLES:
+        table = lake.table(name).open()
+        if table is None:
+            continue
+        with storage_errors(table.table_uri):
+            # a commit takes longer with every removed file and version that the log remembers
+            kept = retention(keep_versions_h)
+            if not kept.items() <= table.metadata().configuration.items():
+                table.alter.set_table_properties(kept, post_commithook_properties=HOOKS)
+            sweep = partial(table.vacuum, keep_versions_h, enforce_retention_duration=False, full=True)
+            if sweep(dry_run=True):
+                deleted += len(sweep(dry_run=False, post_commithook_properties=HOOKS))
+            table.cleanup_metadata()
+    return deleted

@@ -1,20 +1,25 @@
 """Refresh: silver and gold are computed again for the jobs that new events are about, and only for them."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from corral.spark.lake import bronze, gold, silver
-from corral.spark.lake.tables import ATTEMPTS, BACKFILL, JOBS, MINUTES, Lake
-
-COVERS, DATES = "covers", "dates"
+from corral.spark.lake.delta import DataFile, commit, covered, files_of, storage_errors
+from corral.spark.lake.tables import (
+    ATTEMPTS,
+    BACKFILL,
+    BRONZE,
+    BRONZE_SCHEMA,
+    JOBS,
+    MINUTES,
+    Lake,
+    table_schema,
+)
 
 
 @dataclass(frozen=True)
@@ -26,84 +31,75 @@ class RefreshResult:
     events: int = 0
     dates: frozenset[date] = field(default_factory=frozenset)
     """The days whose tables were written."""
+    bronze: DeltaTable | None = None
+    """Bronze as silver and gold now cover it."""
 
 
 def refresh(spark: SparkSession, lake: Lake) -> RefreshResult:
-    """Bring silver and gold up to bronze; without new batches nothing changes."""
-    covered = lake.versions(MINUTES).manifest().get(COVERS, {})
-    present = _present(lake)
-    if covered == present:
+    """Bring silver and gold up to bronze; without new batches nothing changes.
+
+    How far a table covers bronze is in its application transactions, under the names of the sources.
+    """
+    location = lake.table(BRONZE)
+    events = location.open()
+    if events is None:
         return RefreshResult()
-    new = bronze.batches_after(lake, covered)
-    new_events = bronze.read_folders(spark, [batch.folder for batch in new]) if new else None
-    changed = None if not covered else _changed_jobs(spark, lake, covered, new_events)
-    days = _unfinished(lake, covered)
+    names = [*bronze.sources(events), BACKFILL]
+    present = covered(events, names) | covered(lake.table(BACKFILL).open(), [BACKFILL])
+    done = {table: covered(lake.table(table).open(), names) for table in (ATTEMPTS, JOBS, MINUTES)}
+    if done[MINUTES] == present:
+        return RefreshResult(bronze=events)
+    batches = bronze.new_files(events, done[MINUTES])
+    new = [file for files in batches.values() for file in files]
+    new_events = location.read(spark, BRONZE_SCHEMA, new)
+    changed = None
+    if done[MINUTES]:
+        has_backfill = present.get(BACKFILL) != done[MINUTES].get(BACKFILL)
+        changed = _changed_jobs(spark, lake, new_events, has_backfill).persist()
     try:
-        if changed is not None:
-            changed.persist()
-        history = _history(spark, lake, changed, new_events)
+        history = _history(spark, lake, events, changed, new)
         marked = _backfill_marker(spark, lake)
-        update = _SilverUpdate(lake, changed, {COVERS: present}, days)
-        update.replace(ATTEMPTS, marked(silver.attempts(history)), lake.attempts(spark), "date")
-        update.replace(JOBS, marked(silver.jobs(history)), lake.jobs(spark), "added_at")
+        update = _SilverUpdate(spark, lake, changed, present)
+        update.replace(ATTEMPTS, marked(silver.attempts(history)), "date")
+        update.replace(JOBS, marked(silver.jobs(history)), "added_at")
     finally:
         if changed is not None:
             changed.unpersist()
-    _refresh_minutes(spark, lake, days, {COVERS: present})
-    return RefreshResult(len(new), sum(batch.rows for batch in new), frozenset(days))
+    # an earlier refresh that was interrupted has changed days that nobody knows any more
+    is_whole = changed is None or done[ATTEMPTS] != done[MINUTES] or done[JOBS] != done[MINUTES]
+    _refresh_minutes(spark, lake, None if is_whole else update.days, present)
+    return RefreshResult(len(batches), sum(file.rows for file in new), frozenset(update.days), events)
 
 
-def _present(lake: Lake) -> dict[str, int]:
-    present: dict[str, int] = dict(bronze.reached(lake))
-    backfill = lake.versions(BACKFILL).manifest()
-    if backfill:
-        present[BACKFILL] = int(backfill["fills"])
-    return present
-
-
-def _unfinished(lake: Lake, covered: Mapping[str, int]) -> set[date]:
-    """Return the days that an earlier refresh changed in silver before it was interrupted."""
-    days: set[date] = set()
-    for table in (ATTEMPTS, JOBS):
-        manifest = lake.versions(table).manifest()
-        if manifest.get(COVERS, {}) != covered:
-            days.update(date.fromisoformat(day) for day in manifest.get(DATES, []))
-    return days
-
-
-def _changed_jobs(
-    spark: SparkSession, lake: Lake, covered: Mapping[str, int], new_events: DataFrame | None
-) -> DataFrame:
+def _changed_jobs(spark: SparkSession, lake: Lake, new_events: DataFrame, has_backfill: bool) -> DataFrame:
     """Return the jobs that have new events."""
-    jobs = lake.backfilled(spark).select(*silver.JOB)
-    if _present(lake).get(BACKFILL) == covered.get(BACKFILL):
-        jobs = jobs.limit(0)
-    if new_events is not None:
-        jobs = jobs.union(new_events.select(*silver.JOB))
+    jobs = new_events.select(*silver.JOB)
+    if has_backfill:
+        jobs = jobs.union(lake.backfilled(spark).select(*silver.JOB))
     return jobs.where(sf.col("job_id").isNotNull()).distinct()
 
 
 def _history(
-    spark: SparkSession, lake: Lake, changed: DataFrame | None, new_events: DataFrame | None
+    spark: SparkSession, lake: Lake, events: DeltaTable, changed: DataFrame | None, new: list[DataFile]
 ) -> DataFrame:
     """Return all events of the changed jobs; of all jobs where `changed` is None."""
-    events = lake.bronze(spark).union(lake.backfilled(spark))
+    files = [file for file in files_of(events) if file.day is not None]
+    filled = lake.backfilled(spark)
     if changed is None:
-        return events
-    dates = lake.jobs(spark).join(changed, list(silver.JOB), "left_semi").select("date")
-    if new_events is not None:
-        dates = dates.union(new_events.select("date"))
-    filled = lake.backfilled(spark).join(changed, list(silver.JOB), "left_semi")
+        return lake.table(BRONZE).read(spark, BRONZE_SCHEMA, files).union(filled)
+    filled = filled.join(changed, list(silver.JOB), "left_semi")
+    known = lake.jobs(spark).join(changed, list(silver.JOB), "left_semi").select("date")
+    [first] = known.union(filled.select("date")).agg(sf.min("date").alias("day")).collect()
+    days = [day for day in (first["day"], *(file.day for file in new)) if day is not None]
     # no job is older than its first event: earlier days need not be read
-    since = dates.union(filled.select("date")).agg(sf.min("date").alias("since")).collect()[0]["since"]
-    if since is not None:
-        events = events.where(sf.col("date") >= sf.lit(since))
-    return events.join(changed, list(silver.JOB), "left_semi")
+    files = [file for file in files if file.day is not None and file.day >= min(days)]
+    read = lake.table(BRONZE).read(spark, BRONZE_SCHEMA, files)
+    return read.join(changed, list(silver.JOB), "left_semi").union(filled)
 
 
 def _backfill_marker(spark: SparkSession, lake: Lake) -> Callable[[DataFrame], DataFrame]:
     """Return a function that adds the column `backfilled`: whether events of the job were backfilled."""
-    if lake.versions(BACKFILL).current() is None:
+    if lake.table(BACKFILL).open() is None:
         return lambda frame: frame.withColumn("backfilled", sf.lit(False))
     filled = lake.backfilled(spark).select(*silver.JOB).distinct().withColumn("_filled", sf.lit(True))
 
@@ -118,62 +114,56 @@ def _backfill_marker(spark: SparkSession, lake: Lake) -> Callable[[DataFrame], D
 class _SilverUpdate:
     """The changes of one refresh to the tables of silver."""
 
+    spark: SparkSession
     lake: Lake
     changed: DataFrame | None
-    manifest: Mapping[str, Any]
-    days: set[date]
+    present: Mapping[str, int]
+    days: set[date] = field(default_factory=set)
     """Collects the days that change, which gold computes again."""
 
-    def replace(self, table: str, rows: DataFrame, old: DataFrame, moment: str) -> None:
+    def replace(self, name: str, rows: DataFrame, moment: str) -> None:
         """Replace the rows of the changed jobs; gold counts a row on the day of its `moment`."""
-        folder = self.lake.work / f"{table}-{uuid4().hex}"
-        counted = Observation()
-        _write(rows.observe(counted, sf.collect_set(sf.to_date(moment)).alias("days")), folder)
-        dates = {day for child in folder.iterdir() if (day := day_of(Path(child.name))) is not None}
-        self.days.update(counted.get["days"] if dates else ())
-        if self.changed is not None:
-            gone = old.join(self.changed, list(silver.JOB), "left_semi")
-            for row in gone.select("date", sf.to_date(moment).alias("counted")).distinct().collect():
-                dates.add(row["date"])
-                self.days.update(day for day in (row["counted"],) if day is not None)
-            rest = old.where(sf.col("date").isin(sorted(dates)))
-            _write(rest.join(self.changed, list(silver.JOB), "left_anti"), folder)
-        self.days.update(dates)
-        manifest = {**self.manifest, DATES: sorted(map(str, self.days))}
-        is_whole = self.changed is None
-        _advance(self.lake, table, folder, manifest, lambda day: not is_whole and day not in dates)
+        rows = rows.select(*table_schema(self.spark, name).fieldNames())
+        if self.changed is None:
+            self.days.update(replace_days(self.spark, self.lake, name, rows, None, self.present))
+            return
+        rows = rows.persist()
+        gone = self.lake.read(self.spark, name).join(self.changed, list(silver.JOB), "left_semi")
+        both = gone.select("date", moment).union(rows.select("date", moment))
+        days = both.select("date", sf.to_date(moment).alias("counted")).distinct().collect()
+        # the days of the old rows and of the new ones are written again
+        dates = {row["date"] for row in days}
+        rest = self.lake.read(self.spark, name, dates).join(self.changed, list(silver.JOB), "left_anti")
+        replace_days(self.spark, self.lake, name, rows.unionByName(rest), dates, self.present)
+        rows.unpersist()
+        self.days.update(dates, (row["counted"] for row in days if row["counted"] is not None))
 
 
-def _refresh_minutes(spark: SparkSession, lake: Lake, days: set[date], manifest: Mapping[str, Any]) -> None:
-    dates = sorted(days)
-    attempts = lake.attempts(spark).where(sf.col("date").isin(dates))
-    jobs = lake.jobs(spark).where(sf.to_date("added_at").isin(dates))
-    folder = lake.work / f"{MINUTES}-{uuid4().hex}"
-    _write(gold.minutes(attempts, jobs).where(sf.col("date").isin(dates)), folder)
-    _advance(lake, MINUTES, folder, manifest, lambda day: day not in days)
-
-
-def _advance(
-    lake: Lake,
-    table: str,
-    folder: Path,
-    manifest: Mapping[str, Any],
-    keep: Callable[[date | None], bool],
+def _refresh_minutes(
+    spark: SparkSession, lake: Lake, days: set[date] | None, present: Mapping[str, int]
 ) -> None:
-    """Make the table's next version of the folder's days and of the present days that `keep` selects."""
-    added = {child.name: child for child in folder.iterdir() if child.name.startswith("date=")}
-    lake.versions(table).advance(manifest, lambda relative: keep(day_of(relative)), added)
-    shutil.rmtree(folder)
+    attempts, jobs = lake.read(spark, ATTEMPTS, days), lake.jobs(spark)
+    if days is not None:
+        jobs = jobs.where(sf.to_date("added_at").isin(sorted(days)))
+    minutes = gold.minutes(attempts, jobs)
+    if days is not None:
+        minutes = minutes.where(sf.col("date").isin(sorted(days)))
+    replace_days(spark, lake, MINUTES, minutes, days, present)
 
 
-def _write(frame: DataFrame, folder: Path) -> None:
-    frame.hint("rebalance", "date").write.mode("append").partitionBy("date").parquet(str(folder))
-
-
-def day_of(relative: Path) -> date | None:
-    """Return the day of a file, by the folder it is in."""
-    for part in relative.parts:
-        name, _, value = part.partition("=")
-        if name == "date":
-            return None if value.startswith("__") else date.fromisoformat(value)
-    return None
+def replace_days(
+    spark: SparkSession,
+    lake: Lake,
+    name: str,
+    rows: DataFrame,
+    days: set[date] | None,
+    versions: Mapping[str, int],
+) -> set[date]:
+    """Replace these days of a table (None: all of it) in one version; return the days of the new rows."""
+    location = lake.table(name)
+    table = location.create(table_schema(spark, name))
+    files = location.write(rows.hint("rebalance", "date"), name)
+    old = [file for file in files_of(table) if days is None or file.day in days]
+    with storage_errors(location.uri):
+        commit(table, files, old, versions)
+    return {file.day for file in files if file.day is not None}

@@ -8,11 +8,15 @@ from datetime import UTC, date, datetime
 from pyspark.sql import SparkSession
 
 from corral.spark.lake import bronze, ingest
+from corral.spark.lake.delta import KEEP_VERSIONS_H
 from corral.spark.lake.ingest import LakeProgress, OnProgress
-from corral.spark.lake.maintenance import COMPACT_AFTER, PARQUET, check_format, compact, publish, retain
+from corral.spark.lake.maintenance import COMPACT_AFTER, compact, retain, vacuum
 from corral.spark.lake.refresh import refresh
 from corral.spark.lake.tables import Lake
 from corral.spark.options import QueueAddress
+
+VACUUM_S = 3600.0
+"""In a continuous run: the time between two deletions of files that no kept version has."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,8 @@ class RunOptions:
     """In a continuous run: the time between two refreshes of silver and gold."""
     batch_events: int = ingest.BATCH_EVENTS
     keep_days: int | None = None
+    keep_versions_h: int = KEEP_VERSIONS_H
     compact_after: int = COMPACT_AFTER
-    format: str = PARQUET
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,9 @@ class RunResult:
     days: int = 0
     """Days of silver and gold that were written."""
     compacted: int = 0
-    """Folders of bronze that were merged into larger ones."""
+    """Files of bronze that were merged into larger ones."""
     dropped: int = 0
-    """Days that retention has dropped."""
+    """Days that retention has deleted."""
     missing: int = 0
     """Events that were gone before they were read, in the whole history; each gap is a row of bronze."""
     unknown_gaps: int = 0
@@ -64,15 +68,14 @@ def run_lake(
     """
     options = options or RunOptions()
     with lake.exclusive(), ingest.in_utc(spark):
-        ingest.prepare(lake, addresses)
-        if options.format != PARQUET:
-            check_format(spark, lake, options.format)
+        ingest.prepare(lake)
         update = _Update(spark, lake, options, on_progress)
         every_s = options.every_s if options.is_continuous else None
         with ingest.started_queries(spark, lake, addresses, options.batch_events, every_s) as queries:
             ingest.await_queries(queries, on_progress, should_stop, update.when_due)
         update.now()
-        gaps = bronze.gaps(spark, lake)
+        vacuum(lake, options.keep_versions_h)
+        gaps = bronze.gaps(lake)
         return replace(
             update.result,
             missing=sum(gap["missing"] or 0 for gap in gaps),
@@ -89,7 +92,7 @@ class _Update:
         self._options = options
         self._on_progress = on_progress
         self._days: set[date] = set()
-        self._last = time.monotonic()
+        self._last = self._vacuumed = time.monotonic()
         self.result = RunResult()
 
     def when_due(self) -> None:
@@ -97,6 +100,9 @@ class _Update:
         if self._options.is_continuous and time.monotonic() - self._last >= self._options.refresh_s:
             self.now()
             self._last = time.monotonic()
+            if self._last - self._vacuumed >= VACUUM_S:
+                vacuum(self._lake, self._options.keep_versions_h)
+                self._vacuumed = self._last
 
     def now(self) -> None:
         spark, lake, options, result = self._spark, self._lake, self._options, self.result
@@ -104,11 +110,9 @@ class _Update:
         refreshed = refresh(spark, lake)
         self._days |= refreshed.dates
         self._on_progress(LakeProgress("maintenance", result.events + refreshed.events))
-        compacted = compact(spark, lake, options.compact_after)
+        compacted = 0 if refreshed.bronze is None else compact(refreshed.bronze, options.compact_after)
         today = datetime.now(UTC).date()
         dropped = [] if options.keep_days is None else retain(lake, options.keep_days, today)
-        if options.format != PARQUET and (refreshed.dates or dropped):
-            publish(spark, lake, options.format)
         self.result = replace(
             result,
             events=result.events + refreshed.events,

@@ -44,7 +44,7 @@ def bands(moments: Sequence[datetime], lines: Sequence[ChartLine], step: int) ->
     return _chart(axes, lines, _band(axes, lines[0].values, lines[-1].values))
 
 
-def bars(rows: Sequence[tuple[str, int]]) -> str:
+def bars(title: str, rows: Sequence[tuple[str, int]]) -> str:
     """Return a chart of the largest counts with their labels."""
     rows = rows[:MAX_BARS]
     highest = max((count for _, count in rows), default=1)
@@ -57,7 +57,7 @@ def bars(rows: Sequence[tuple[str, int]]) -> str:
             f'width="{width:.1f}" height="16" rx="2"/><text x="422" y="{y + 12}" text-anchor="end">'
             f'{text(cut)}</text><text x="{436 + width:.1f}" y="{y + 12}">{count:,}</text></g>'
         )
-    return _svg(820, 24 * len(rows) + 6, f"{len(rows)} most frequent reasons of failure", parts)
+    return _svg(820, 24 * len(rows) + 6, title, parts)
 
 
 def linear(highest: float) -> ChartScale:

@@ -46,7 +46,12 @@ def page(report: LakeReport, title: str = "Job history") -> str:
         f'<p class="span">{text(_span(report))}</p>',
         *_alerts(report),
         *(part for series in report.series for part in _queue(series)),
-        *_reasons(report),
+        *(
+            part
+            for title, rows in report.bars.items()
+            if rows
+            for part in (f"<h2>{text(title)}</h2>", charts.bars(title, rows))
+        ),
         *(_table(table) for table in report.tables if table.rows),
     ]
     return (
@@ -92,9 +97,11 @@ def _queue(series: QueueSeries) -> list[str]:
         ChartLine("retries", "b", [point.retries for point in points]),
         ChartLine("stalled", "c", [point.stalled for point in points]),
     ]
+    behind = [ChartLine("behind", "a", [point.behind for point in points], is_area=True)]
     waited, ran = [point.waited for point in points], [point.ran for point in points]
     drawings = {
         f"Throughput, jobs per {step}": charts.counts(moments, throughput, series.step_minutes),
+        "Behind, jobs added and not ended": charts.counts(moments, behind, series.step_minutes),
         "Waited, from claimable to claimed": charts.bands(moments, _bands(waited), series.step_minutes),
         "Ran, from claimed to its end": charts.bands(moments, _bands(ran), series.step_minutes),
     }
@@ -109,12 +116,6 @@ def _queue(series: QueueSeries) -> list[str]:
 def _bands(times: Sequence[tuple[float | None, ...]]) -> list[ChartLine]:
     inks = zip(QUANTILES, ("a", "b", "c"), strict=True)
     return [ChartLine(name, ink, [each[index] for each in times]) for index, (name, ink) in enumerate(inks)]
-
-
-def _reasons(report: LakeReport) -> list[str]:
-    if not report.reasons:
-        return []
-    return ["<h2>Failures by reason</h2>", charts.bars(report.reasons)]
 
 
 def _table(table: ReportTable) -> str:

@@ -1,7 +1,7 @@
 """The queries of a report: sums, times, reasons and series, as pure functions of the lake's tables."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -10,6 +10,9 @@ from corral.spark.lake.gold import COUNTS, count_outcome, quantiles
 
 QUEUE = ("protocol", "queue")
 MAX_POINTS = 120
+WEEK = timedelta(days=7)
+SLOWER = 1.25
+"""Of the p95 of a week before: from then on a name counts as slower."""
 MAX_REASON = 200
 NO_REASON = "(no reason given)"
 
@@ -46,6 +49,27 @@ def reasons(attempts: DataFrame) -> DataFrame:
         sf.count("*").alias("count"), sf.max("ended_at").alias("last")
     )
     return counted.orderBy(sf.desc("count"), "queue", "name", "reason")
+
+
+def failing(attempts: DataFrame) -> DataFrame:
+    """Return names by failed attempts, with their most frequent reason, the most failures first."""
+    named = reasons(attempts).groupBy("queue", "name")
+    counted = named.agg(sf.sum("count").alias("failed"), sf.max_by("reason", "count").alias("reason"))
+    return counted.orderBy(sf.desc("failed"), "queue", "name")
+
+
+def slower(attempts: DataFrame, last: datetime) -> DataFrame:
+    """Return names that run longer in the week before `last` than in the week before that, by p95."""
+    at, ran = sf.col("ended_at"), sf.col("ran_ms")
+    is_recent = at > sf.lit(last - WEEK)
+    both = attempts.where(ran.isNotNull() & (at > sf.lit(last - 2 * WEEK)) & (at <= sf.lit(last)))
+    timed = both.groupBy(*QUEUE, "name").agg(
+        sf.percentile(sf.when(~is_recent, ran), 0.95).alias("before"),
+        sf.percentile(sf.when(is_recent, ran), 0.95).alias("now"),
+    )
+    grown = timed.where((sf.col("now") > sf.col("before") * SLOWER) & (sf.col("now") - sf.col("before") > 10))
+    growth = sf.col("now") / sf.greatest("before", sf.lit(1.0)) - 1
+    return grown.withColumn("growth", growth).orderBy(sf.desc("growth"), "queue", "name")
 
 
 def slowest(attempts: DataFrame) -> DataFrame:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +43,8 @@ class SeriesPoint:
     dead: int
     retries: int
     stalled: int
+    behind: int
+    """Jobs added since the beginning of the series that have not ended, at the end of the interval."""
     waited: tuple[float | None, ...]
     """p50, p95, p99; also of `ran`."""
     ran: tuple[float | None, ...]
@@ -71,16 +73,27 @@ class LakeReport:
     until: datetime | None
     queues: ReportTable
     names: ReportTable
+    slower: ReportTable
+    failing: ReportTable
+    behind: ReportTable
     failures: ReportTable
     slowest: ReportTable
     alerts: tuple[str, ...]
     series: tuple[QueueSeries, ...]
-    reasons: tuple[tuple[str, int], ...]
-    """The most frequent reasons of failure, of all queues together."""
+    bars: Mapping[str, Sequence[tuple[str, int]]]
+    """Title of a chart -> counts by label."""
 
     @property
     def tables(self) -> tuple[ReportTable, ...]:
-        return (self.queues, self.names, self.failures, self.slowest)
+        return (
+            self.queues,
+            self.slower,
+            self.failing,
+            self.behind,
+            self.names,
+            self.failures,
+            self.slowest,
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -99,6 +112,7 @@ def report(
     """Report what happened from `since` until before `until`, with at most `limit` rows in a table."""
     if since is not None and until is not None and since >= until:
         raise InvalidOptions(f"since ({since}) is not before until ({until}); give an earlier since")
+    history = attempts
     attempts = _between(attempts, sf.coalesce("ended_at", "started_at"), since, until)
     minutes = _between(minutes, sf.col("minute"), since, until)
     jobs = _between(jobs, sf.coalesce("added_at", "first_at"), since, until)
@@ -112,17 +126,29 @@ def report(
     reasons: Counter[str] = Counter()
     for row in failures:
         reasons[row["reason"]] += row["count"]
+    last = until or (utc(span[0]["last"]) + timedelta(minutes=1) if span else None)
+    slower = [] if last is None else queries.slower(history, last).limit(limit).collect()
+    failing = queries.failing(attempts).limit(limit).collect()
     keys = sorted(sums.keys() | times.keys() | alive.keys())
     return LakeReport(
         since=since or (utc(span[0]["first"]) if span else None),
         until=until or (utc(span[0]["last"]) if span else None),
         queues=_queue_table((key, sums.get(key), times.get(key), alive.get(key, 0)) for key in keys),
         names=_table("Jobs by name", _NAME_COLUMNS, named[: limit * 5]),
+        slower=_table("Slower than the week before", _SLOWER_COLUMNS, slower),
+        failing=_table("Failing most", _FAILING_COLUMNS, failing),
+        behind=_behind_table(series),
         failures=_table("Failures by reason", _FAILURE_COLUMNS, failures),
         slowest=_table("Slowest jobs", _SLOWEST_COLUMNS, queries.slowest(attempts).limit(limit).collect()),
         alerts=_alerts(times, {(one.protocol, one.queue): one for one in series}),
         series=tuple(series),
-        reasons=tuple(reasons.most_common()),
+        bars={
+            "Slower than the week before, % of p95": [
+                (_label(row), round(row["growth"] * 100)) for row in slower
+            ],
+            "Failing most, attempts": [(_label(row), row["failed"]) for row in failing],
+            "Failures by reason": reasons.most_common(),
+        },
     )
 
 
@@ -205,6 +231,13 @@ _FAILURE_COLUMNS: Columns = {
     **{name: _text(name) for name in ("count", "queue", "name", "outcome", "reason")},
     "last": _at("last"),
 }
+_SLOWER_COLUMNS: Columns = {
+    **{name: _text(name) for name in ("protocol", "queue", "name")},
+    "p95 the week before": _duration("before"),
+    "p95 now": _duration("now"),
+    "more": _percent("growth"),
+}
+_FAILING_COLUMNS: Columns = {name: _text(name) for name in ("queue", "name", "failed", "reason")}
 _SLOWEST_COLUMNS: Columns = {
     "ran": _duration("ran_ms"),
     "waited": _duration("waited_ms"),
@@ -237,16 +270,42 @@ def _queue_table(queues: Iterable[tuple[QueueKey, Any, Any, int]]) -> ReportTabl
     )
 
 
+def _label(row: Any) -> str:
+    return f"{row['name'] or 'jobs without a name'} ({row['queue']})"
+
+
+def _behind_table(series: Sequence[QueueSeries]) -> ReportTable:
+    """Return a row per queue that was behind: when it was most, and when it had caught up by nine tenths."""
+    rows = []
+    for one in series:
+        worst = max(one.points, key=lambda point: point.behind)
+        later = (point for point in one.points if point.at > worst.at and point.behind <= worst.behind / 10)
+        caught_up = next(later, None)
+        if worst.behind:
+            waited = duration(worst.waited[1])
+            rows.append(
+                (one.protocol, one.queue, str(worst.behind), _moment(worst.at), waited,
+                 "" if caught_up is None else _moment(caught_up.at))
+            )  # fmt: skip
+    titles = ("protocol", "queue", "jobs", "at", "waited p95 then", "caught up")
+    return ReportTable("When queues were behind", titles, tuple(rows))
+
+
 def _series(attempts: DataFrame, minutes: DataFrame, span: Sequence[Any]) -> list[QueueSeries]:
     if not span:
         return []
     step = queries.step_minutes(span[0]["first"], span[0]["last"])
     points: dict[QueueKey, list[SeriesPoint]] = {}
+    behind: Counter[QueueKey] = Counter()
     for row in queries.series(attempts, minutes, step).orderBy("protocol", "queue", "at").collect():
         waited, ran = (tuple(row[f"{what}_{name}"] for name in QUANTILES) for what in ("waited", "ran"))
         counts = {name: row[name] or 0 for name in ("added", "completed", "dead", "retries", "stalled")}
-        point = SeriesPoint(utc(row["at"]), **counts, waited=waited, ran=ran)
-        points.setdefault((row["protocol"], row["queue"]), []).append(point)
+        key = (row["protocol"], row["queue"])
+        ended = counts["completed"] + counts["dead"] + (row["cancelled"] or 0)
+        # jobs that were added before the series began may end in it
+        behind[key] = max(behind[key] + counts["added"] - ended, 0)
+        point = SeriesPoint(utc(row["at"]), **counts, behind=behind[key], waited=waited, ran=ran)
+        points.setdefault(key, []).append(point)
     return [QueueSeries(protocol, queue, step, tuple(found)) for (protocol, queue), found in points.items()]
 
 
