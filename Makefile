@@ -12,7 +12,7 @@ INSTALL := $(PIP) install --root-user-action=ignore --constraint constraints.txt
 NPM     := install --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error
 APT     := apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=15
 
-.PHONY: setup check test faults bench demo clean
+.PHONY: setup check test faults bench demo screenshots clean
 
 setup: .make/python .make/node .make/redis .make/java .make/chromium .make/official/done .make/redis6/done
 
@@ -42,6 +42,10 @@ bench: setup
 
 demo: .make/python
 	$(BIN)/corral demo
+
+# Every page of the dashboard in both themes and three widths; some of them are pictures of the documentation.
+screenshots: setup
+	$(BIN)/python -m tests.support.screenshots .make/screenshots
 
 clean:
 	rm -rf .make .venv node_modules build dist src/*.egg-info

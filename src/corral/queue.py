@@ -17,7 +17,17 @@ from corral.core.filter import JobFilter
 from corral.core.http_api import HttpApi
 from corral.core.job import Job, JobOptions, JobState
 from corral.core.options import AddOptions
-from corral.core.ports import Added, EventLog, Flows, Jobs, Limit, Minute, Schedules, WorkerInfo
+from corral.core.ports import (
+    Added,
+    EventLog,
+    Flows,
+    Jobs,
+    Limit,
+    Minute,
+    QueueLimits,
+    Schedules,
+    WorkerInfo,
+)
 from corral.errors import (
     AddInterrupted,
     InvalidOptions,
@@ -299,6 +309,10 @@ class Queue:
     async def is_paused(self) -> bool:
         """Return whether the queue is paused."""
         return await self.ports.inspector.is_paused()
+
+    async def limits(self) -> QueueLimits:
+        """Return the limits of the whole queue."""
+        return await self.ports.inspector.limits()
 
     # -- writes: over ids or a filter; they return the ids of the jobs for which it was done -----------------
 

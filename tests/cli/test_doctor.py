@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corral.cli.doctor.node import check_version, judge_clock
+from corral.doctor.node import check_version, judge_clock
 from tests.cli.conftest import AppQueue, Shell
 from tests.servers.matrix.kinds import documented_rules
 from tests.support.cluster import ClusterServer, cluster_of

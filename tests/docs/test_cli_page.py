@@ -26,7 +26,11 @@ def test_groups_with_a_page_of_their_own_are_named() -> None:
 
 
 def test_every_check_of_the_doctor_is_on_the_page() -> None:
-    source = "".join(path.read_text() for path in (HOME / "src/corral/cli/doctor").glob("*.py"))
+    source = "".join(
+        path.read_text()
+        for folder in ("cli/doctor", "doctor")
+        for path in (HOME / "src/corral" / folder).glob("*.py")
+    )
     checks = set(re.findall(r'(?:fine|note|wrong)\(\s*"(\w+)"', source))
     assert len(checks) > 10
     assert {check for check in checks if f"`{check}`" not in PAGE} <= {"leaks"}

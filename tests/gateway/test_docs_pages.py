@@ -43,7 +43,7 @@ def test_every_path_is_on_the_page() -> None:
     for path in document["paths"]:
         last = path.replace("{job_id}", "{id}").removeprefix("/v1/queues/{protocol}/{queue}")
         if last.endswith("{verb}"):
-            last = last.replace("{verb}", "{retry,promote,remove,cancel}")
+            last = last.replace("{verb}", "{retry,replay,promote,remove,cancel}")
         assert last in PAGE, path
 
 

@@ -101,6 +101,44 @@ class Chromium:
         assert value, f"{expression} is still {value!r}: {self.text('body')}"
         return value
 
+    def resize(self, width: int, height: int = 900) -> None:
+        """Give the page this size."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
+    def prefer(self, theme: str) -> None:
+        """Let the system prefer a light or a dark theme."""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+
+    def press(self, key: str) -> None:
+        """Press and release a key."""
+        text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def click(self, selector: str, text: str = "") -> None:
+        """Click the first element that is shown, with that text where one is given; wait for it."""
+        found = (
+            f"[...document.querySelectorAll({json.dumps(selector)})].find((one) =>"
+            f" one.getClientRects().length && one.textContent.includes({json.dumps(text)}))"
+        )
+        self.until(f"!!{found}")
+        self.value(f"void {found}.click()")
+
+    def fill(self, selector: str, text: str) -> None:
+        """Write into an input, as typing does."""
+        self.until(f"!!document.querySelector({json.dumps(selector)})")
+        self.value(
+            f"((input) => {{ input.value = {json.dumps(text)};"
+            f" input.dispatchEvent(new Event('input', {{bubbles: true}})); }})"
+            f"(document.querySelector({json.dumps(selector)}))"
+        )
+
     def picture(self, path: Path) -> None:
         """Save what is seen."""
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))

@@ -73,8 +73,8 @@ def bearer(role: str) -> dict[str, str]:
 
 
 def keyspace(client: redis.Redis) -> dict[bytes, bytes | None]:
-    """Return every key and its content, byte for byte."""
-    return {key: client.dump(key) for key in sorted(client.keys("*"))}
+    """Return every key but the audit log, with its content, byte for byte."""
+    return {key: client.dump(key) for key in sorted(client.keys("*")) if key != b"corral:audit"}
 
 
 def problem_of(response: httpx2.Response) -> tuple[int, str]:

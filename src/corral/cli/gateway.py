@@ -23,6 +23,7 @@ def command(
     ] = "127.0.0.1",
     port: Annotated[int, Option(min=1, max=MAX_PORT, help="The port to listen on.")] = PORT,
     workers: Annotated[int, Option(min=1, max=64, help="The number of processes.")] = 1,
+    is_read_only: Annotated[bool, Option("--read-only", help="Refuse all changes.")] = False,
     log_level: LogLevelOption = "info",
     url: UrlOption = None,
     as_json: JsonOption = False,
@@ -43,6 +44,8 @@ def command(
                     f"the gateway needs packages that are not installed ({error.name}); "
                     f"pip install 'corral[gateway]'"
                 ) from None
+            if is_read_only:
+                os.environ["CORRAL_READ_ONLY"] = "true"
             check_settings(host)
             # each process creates its own app from the environment; a private server belongs to this one
             os.environ["REDIS_URL"] = app.url

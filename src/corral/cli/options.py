@@ -4,6 +4,7 @@ import asyncio
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import time_ns
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from typer import Argument, Option
 from corral.app import Corral
 from corral.core.filter import JobFilter
 from corral.core.job import JobState
+from corral.core.query import parse_query
 from corral.errors import CorralError, InvalidOptions
 from corral.protocols import DEFAULT_PROTOCOL, PROTOCOLS, Protocol, protocol_named, protocol_names
 from corral.queue import Queue
@@ -120,11 +122,20 @@ class JobSelection:
         None
     )
 
+    where: Annotated[
+        str | None, Option(metavar="CONDITIONS", help="Only jobs that match, as 'data.user.id = 17'.")
+    ] = None
+
     def filter(self, state: JobState, limit: int) -> JobFilter:
         """Return the filter that selects these jobs."""
         names = None if self.name is None else frozenset({self.name})
         return JobFilter(
-            states=frozenset({state}), names=names, reason=self.reason, data=self.data, limit=limit
+            states=frozenset({state}),
+            names=names,
+            reason=self.reason,
+            data=self.data,
+            where=parse_query(self.where or "", time_ns() // 1_000_000),
+            limit=limit,
         )
 
     def __str__(self) -> str:
@@ -133,6 +144,7 @@ class JobSelection:
             (self.name, "named"),
             (self.reason, "with a reason containing"),
             (self.data, "with data containing"),
+            (self.where, "that match"),
         )
         return "".join(f" {words} {value!a}" for value, words in criteria if value is not None)
 

@@ -1,6 +1,7 @@
 """Session: a command at a server. Commands run on one event loop; errors become lines and exit codes."""
 
 import asyncio
+import getpass
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
@@ -11,14 +12,23 @@ from typing import Any
 import typer
 
 from corral.app import Corral
+from corral.audit import AuditLog, detail_of
 from corral.cli.hints import add_hint
 from corral.cli.options import ServerOptions
 from corral.cli.output import Output
 from corral.cli.status import in_use
-from corral.errors import CorralError, EmbeddedServerError, InvalidOptions, RedisError, Refused
+from corral.errors import (
+    CorralError,
+    EmbeddedServerError,
+    InvalidOptions,
+    RedisError,
+    RedisResponseError,
+    Refused,
+)
 from corral.protocols import Protocol
 from corral.queue import Queue
 from corral.store.address import without_password
+from corral.telemetry.logs import logger
 
 FAILED = 1
 """Exit code: the command did not succeed for every job, or what it names does not exist."""
@@ -90,6 +100,18 @@ class Session:
             raise CorralError("nothing was changed")
 
 
+CHANGES = frozenset(
+    {
+        *(f"queue {verb}" for verb in ("add", "pause", "resume", "drain", "clean", "retry")),
+        *(f"job {verb}" for verb in ("retry", "promote", "remove", "cancel")),
+        *(f"dlq {verb}" for verb in ("replay", "discard")),
+        *(f"cron {verb}" for verb in ("run", "pause", "resume")),
+    }
+)
+"""The commands that are recorded in the audit log."""
+SERVER_PARAMETERS = frozenset({"url", "protocol", "namespace", "folder", "as_json"})
+"""Options that say where the server is: an address may contain a password."""
+
 Run = Callable[..., Awaitable[int | None]]
 """`run(session, …)` of a command; it returns the exit code, None for success."""
 
@@ -104,13 +126,40 @@ def at_server(run: Run) -> Callable[..., None]:
         async def connect_and_run() -> int | None:
             async with options.app() as app:
                 await app.store().check_connection()
-                return await run(Session(app, output, options), **arguments)
+                code = await run(Session(app, output, options), **arguments)
+                if context.info_name and _group_and_name(context) in CHANGES:
+                    await _record(app, options, context, code)
+                return code
 
         run_command(output, connect_and_run())
 
     common = inspect.signature(command).parameters
     own = list(inspect.signature(run).parameters.values())[1:]
     return _with_groups(command, [common["context"], *own, common["server"]], run.__doc__)
+
+
+def _group_and_name(context: typer.Context) -> str:
+    return " ".join(context.command_path.split()[-2:])
+
+
+async def _record(app: Corral, options: ServerOptions, context: typer.Context, code: int | None) -> None:
+    """Record a change in the audit log."""
+    values = {name: value for name, value in context.params.items() if name not in SERVER_PARAMETERS}
+    subject = values.pop("job_id", None) or values.pop("schedule_id", None)
+    try:
+        await AuditLog(app.store()).record(
+            actor=getpass.getuser(),
+            via="cli",
+            action=_group_and_name(context),
+            protocol=options.protocol or "",
+            queue=str(values.pop("queue_name", None) or ""),
+            subject=str(subject or ""),
+            outcome=str(code or 0),
+            detail=detail_of(values),
+        )
+    except RedisResponseError as error:
+        # the change itself was made
+        logger("cli").warning("the audit log cannot be written", error=str(error))
 
 
 def option_groups(command: Callable[..., None]) -> Callable[..., None]:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from corral.core.job import (
     DEFAULT_ATTEMPTS,
@@ -93,6 +93,25 @@ class AddOptions(OptionValues, total=False):
     cron: str | None
     timezone: str | None
     catch_up: str | None
+
+
+class Lack(NamedTuple):
+    """A feature that a protocol has no word for, and what to do instead."""
+
+    feature: str
+    way_out: str
+
+    def reason(self, protocol: str) -> str:
+        """Return the sentence that a page shows in place of the control.
+
+        >>> Lack("pause", "stop its workers instead").reason("streams")
+        "protocol 'streams' has no pause; stop its workers instead"
+        """
+        return f"protocol {protocol!r} has no {self.feature}; {self.way_out}"
+
+    def error(self, protocol: str) -> Unsupported:
+        """Return the error of a call that needs it."""
+        return Unsupported(self.reason(protocol))
 
 
 def require(protocol: str, capabilities: frozenset[Capability], needed: Capability, request: str) -> None:

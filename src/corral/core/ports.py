@@ -94,6 +94,13 @@ class Limit(Struct, frozen=True):
     duration: int
 
 
+class QueueLimits(Struct, frozen=True):
+    """The limits of a whole queue: jobs active at a time, and claims in a time; None: no limit."""
+
+    concurrency: int | None = None
+    rate: Limit | None = None
+
+
 class Profile(Struct, frozen=True, kw_only=True):
     """A worker's settings as far as a protocol needs them; it ignores those it does not know."""
 
@@ -385,6 +392,9 @@ class Inspector(Protocol):
     async def is_paused(self) -> bool:
         """Return whether the queue is paused."""
 
+    async def limits(self) -> QueueLimits:
+        """Return the limits of the whole queue."""
+
     async def gauges(self) -> list[Gauge]:
         """Return the metrics that the protocol defines about itself, of its whole namespace."""
 
@@ -494,6 +504,9 @@ class Flows(Protocol):
 
     async def tree(self, job_id: str, depth: int = 10, most_children: int = 20) -> Flow | None:
         """Return a job of this queue with its children, `depth` levels; None where it does not exist."""
+
+    async def parents(self, start: int = 0, count: int = 100) -> list[Job]:
+        """Return the jobs that wait for their children, the latest first."""
 
     async def children(self, job_id: str) -> Children:
         """Return all children of a job."""

@@ -8,7 +8,18 @@ from fastapi import FastAPI
 
 from corral.gateway import dashboard, openapi, problems
 from corral.gateway.connection import STATE
-from corral.gateway.routes import events, health, jobs, queues, schedules
+from corral.gateway.routes import (
+    activity,
+    changes,
+    events,
+    health,
+    jobs,
+    queues,
+    schedules,
+    server,
+    session,
+    tasks,
+)
 from corral.gateway.security.auth import ApiKeys
 from corral.gateway.security.middleware import GatewayMiddleware
 from corral.gateway.settings import GatewaySettings
@@ -41,7 +52,7 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
-        state = GatewayState(settings)
+        state = GatewayState(settings, keys)
         state.start()
         try:
             yield {STATE: state}
@@ -59,7 +70,9 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     problems.install(app)
-    for part in (jobs, events, queues, schedules, health, dashboard):
+    for part in (
+        *(jobs, events, activity, changes, tasks, queues, schedules, server, session, health, dashboard),
+    ):
         app.include_router(part.router)
     app.add_middleware(GatewayMiddleware, settings=settings, keys=keys)
     # this prepares the routes; otherwise the first request would, and its client wait

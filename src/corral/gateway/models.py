@@ -147,6 +147,9 @@ MAIL_QUEUE: JsonDict = {
     "counts": {"waiting": 2, "delayed": 1, "active": 1, "completed": 40, "dead": 0},
     "is_paused": False,
     "capabilities": ["delay", "pause", "priority", "retry"],
+    "lacks": {"pause-schedule": "protocol 'bullmq' has no paused schedules; pause the whole queue"},
+    "limits": {"concurrency": None, "rate": None},
+    "oldest_at": NEW_YEAR,
 }
 MAIL_JOB: JsonDict = {
     "id": "17",
@@ -185,6 +188,11 @@ class QueueView(BaseModel, json_schema_extra=example(MAIL_QUEUE)):
     counts: dict[str, int]
     is_paused: bool
     capabilities: list[str]
+    lacks: Annotated[dict[str, str], Field(description="Verbs that the protocol has no word for: why.")]
+    limits: Annotated[
+        dict[str, Any] | None, Field(description="Of the whole queue; only where one queue is requested.")
+    ] = None
+    oldest_at: Annotated[int | None, Field(description="When the next job to run was added.")] = None
     error: Annotated[str | None, Field(description="Why the queue cannot be read; its counts are empty.")] = (
         None
     )
@@ -313,6 +321,10 @@ class CleanRequest(
 
 
 class ReplayRequest(BaseModel, extra="forbid", strict=True, json_schema_extra=example({"limit": 100})):
-    """How many dead jobs to replay."""
+    """Which dead jobs to replay: these, or so many."""
+
+    ids: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=512)]] | None, Field(min_length=1, max_length=1000)
+    ] = None
 
     limit: Annotated[int, Field(ge=1, le=100_000)] = 1000

@@ -5,6 +5,7 @@ from typing import Any
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from corral.gateway.documents import TASK_ID
 from corral.gateway.models import JOB_ID, NEW_YEAR, ProblemDocument
 from corral.gateway.problems import KINDS, MEDIA_TYPE
 
@@ -22,6 +23,10 @@ _EXAMPLES: dict[str, Any] = {
     "task": "embed",
     "limit": 100,
     "cursor": "after-100",
+    "query": "state = dead",
+    "task_id": TASK_ID,
+    "depth": 10,
+    "children": 100,
     "last_id": f"{NEW_YEAR}-0",
 }
 """Examples of parameters, by name."""

@@ -1,11 +1,16 @@
 """QueueCache: the queues of every protocol, read from Redis when they are listed or one is not known."""
 
 import asyncio
+from time import monotonic
 
 from corral.app import Corral
 from corral.gateway.problems import Problem
 from corral.protocols import protocol_named, protocol_names
 from corral.queue import Queue
+
+LONG_S = 0.05
+FRESH_SHARE = 20
+"""A listing that took long, since it scans all keys, is used again for so many times as long."""
 
 
 class QueueCache:
@@ -15,12 +20,14 @@ class QueueCache:
         self._corral = corral
         self._queues: dict[tuple[str, str], Queue] = {}
         self._refreshing: asyncio.Task[None] | None = None
+        self._fresh_until = 0.0
 
     async def queues(self, protocol: str | None = None, name: str | None = None) -> list[Queue]:
         """Return all queues, or those of one protocol or of one name, in order."""
         if protocol is not None:
             protocol_named(protocol)
-        await self._refresh()
+        if monotonic() >= self._fresh_until:
+            await self._refresh()
         keys = sorted(self._queues)
         return [self._queues[key] for key in keys if protocol in (None, key[0]) and name in (None, key[1])]
 
@@ -42,7 +49,10 @@ class QueueCache:
         await asyncio.shield(self._refreshing)
 
     async def _list(self) -> None:
+        began = monotonic()
         listed = await asyncio.gather(*(self._corral.queues(protocol) for protocol in protocol_names()))
         self._queues = {
             (queue.protocol.spec.name, queue.name): queue for queues in listed for queue in queues
         }
+        took = monotonic() - began
+        self._fresh_until = monotonic() + took * FRESH_SHARE if took > LONG_S else 0.0

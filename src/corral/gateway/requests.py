@@ -14,6 +14,8 @@ from corral.gateway.settings import GatewaySettings
 
 Model = TypeVar("Model", bound=BaseModel)
 
+SCOPE_BODY = "corral.body"
+"""The key of an ASGI scope under which a body that was read is kept, for the audit log."""
 BEGINNING = "0-0"
 NOW = "$"
 
@@ -36,6 +38,7 @@ async def read_json(request: Request, model: type[Model], settings: GatewaySetti
             headers={"Accept": "application/json"},
         )
     body = await _read_body(request, settings.max_body_bytes)
+    request.scope[SCOPE_BODY] = body
     return _parse(body, model, settings.max_json_depth), body
 
 

@@ -39,13 +39,15 @@ def json_response(document: Any, status: int = 200, headers: Mapping[str, str] |
 def encode(document: Any) -> bytes:
     """Return a document as JSON on one line."""
     try:
-        return orjson.dumps(document)
+        return orjson.dumps(document, default=_as_builtin)
     except TypeError:
         # half a surrogate pair, which other programs may write, can only be escaped
-        return json.dumps(document, ensure_ascii=True, default=_decode_fragment).encode()
+        return json.dumps(document, ensure_ascii=True, default=_as_builtin).encode()
 
 
-def _decode_fragment(value: Any) -> Any:
+def _as_builtin(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
     if isinstance(value, orjson.Fragment):
         return orjson.loads(value.contents)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
@@ -54,11 +56,12 @@ def _decode_fragment(value: Any) -> Any:
 def item_document(item: Struct) -> dict[str, Any]:
     """Return a job, an event or a worker as a document; one that is nested too deep without those parts."""
     try:
-        document: dict[str, Any] = to_builtins(item)
+        # bytes, as a job's own fields may have them, are written as text
+        document: dict[str, Any] = to_builtins(item, builtin_types=(bytes,))
         encode(document)
     except RecursionError:
         flat = ((name, value) for name, value in asdict(item).items() if not isinstance(value, dict | list))
-        document = to_builtins(dict(flat)) | {"_broken": {"data": "nested too deep"}}
+        document = to_builtins(dict(flat), builtin_types=(bytes,)) | {"_broken": {"data": "nested too deep"}}
     return document
 
 

@@ -1,9 +1,9 @@
 """The gateway's settings, from the environment or from code."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field, SecretStr
+from pydantic import AliasChoices, Field, IPvAnyNetwork, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from corral.protocols import names_with_http
@@ -73,6 +73,16 @@ class GatewaySettings(BaseSettings):
     keys: Annotated[SecretStr | None, Field(description="API keys and their roles, as JSON.")] = None
     keys_file: Annotated[Path | None, Field(description="The same in a file, JSON or TOML.")] = None
     ownership: Annotated[bool, Field(description="Whether a client sees only its own jobs.")] = False
+    session_s: Annotated[int, Field(ge=60, le=2_592_000, description="How long a sign-in lasts.")] = 43_200
+    read_only: Annotated[bool, Field(description="Whether all changes are refused.")] = False
+    trusted_proxies: Annotated[
+        tuple[IPvAnyNetwork, ...],
+        Field(description="Addresses or networks whose `X-Forwarded-User` is believed, as JSON."),
+    ] = ()
+    forwarded_roles: Annotated[
+        tuple[Literal["submit", "read", "operate", "admin"], ...],
+        Field(description="Roles of the users that such a proxy names, as JSON."),
+    ] = ("read",)
     hosts: Annotated[tuple[str, ...], Field(description="Host names accepted without keys.")] = ()
 
     redis_timeout_s: Annotated[float, Field(gt=0, description="How long Redis may be silent.")] = 0.9

@@ -7,18 +7,22 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from corral.app import Corral
+from corral.audit import AuditLog
 from corral.core.http_api import AdmissionLimits
 from corral.core.ports import Limit
 from corral.errors import InvalidOptions
+from corral.gateway.activity import Activity
 from corral.gateway.connection import ConnectionLimits
 from corral.gateway.deadline import Deadline
 from corral.gateway.metrics import GatewayMetrics
 from corral.gateway.problems import Problem
 from corral.gateway.queue_cache import QueueCache
-from corral.gateway.security.auth import ApiClient, Role
+from corral.gateway.security.auth import ApiClient, ApiKeys, Role
+from corral.gateway.security.sessions import Sessions
 from corral.gateway.settings import GatewaySettings
 from corral.gateway.sse.feed import FeedSource
 from corral.gateway.sse.hub import TailHub
+from corral.gateway.tasks import BulkTasks
 from corral.protocols import names_with_http, protocol_named
 
 T = TypeVar("T")
@@ -31,8 +35,9 @@ PUBLISH_S = 1.0
 class GatewayState:
     """The app, its queues, the open tails and the metrics of one process."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, keys: ApiKeys) -> None:
         self.settings = settings
+        self.keys = keys
         protocol = protocol_named(settings.protocol).spec
         if not protocol.has_http:
             names = " or ".join(map(repr, names_with_http()))
@@ -53,12 +58,18 @@ class GatewayState:
         self._deadline = Deadline(settings.redis_timeout_s, lambda: self.corral.store().call("PING"))
         self.http = self.queue.http
         self.tails = TailHub(self.http, self._deadline, settings, settings.sweep_s)
+        self.activity = Activity(self.corral, self.queue_cache)
+        self.activity_tails = TailHub(self.activity, self._deadline, settings, settings.sweep_s)
+        self.tasks = BulkTasks(self.corral)
+        self.sessions = Sessions(self.corral, keys, settings.session_s)
         self.feeds = TailHub(FeedSource(self.corral), self._deadline, settings, settings.feed_s)
 
     def start(self) -> None:
         """Start the tails' tasks; Redis need not be available yet."""
         self.tails.start()
         self.feeds.start()
+        self.activity_tails.start()
+        self._following = asyncio.create_task(self.activity.run())
         self._publishing = asyncio.create_task(self._publish_regularly())
 
     def stop(self) -> None:
@@ -66,12 +77,16 @@ class GatewayState:
         self.is_stopping = True
         self.tails.stop()
         self.feeds.stop()
+        self.activity_tails.stop()
 
     async def close(self) -> None:
         """Stop, and close the connections."""
         self.stop()
         await self.tails.close()
         await self.feeds.close()
+        await self.activity_tails.close()
+        await self.tasks.close()
+        self._following.cancel()
         self._publishing.cancel()
         self.metrics.close()
         await self.corral.close()
@@ -80,11 +95,17 @@ class GatewayState:
         """Publish the tails' metrics."""
         self.metrics.set_tails("job", self.tails)
         self.metrics.set_tails("feed", self.feeds)
+        self.metrics.set_tails("activity", self.activity_tails)
 
     async def _publish_regularly(self) -> None:
         while True:
             self.publish()
             await asyncio.sleep(PUBLISH_S)
+
+    @property
+    def audit(self) -> AuditLog:
+        """The audit log."""
+        return AuditLog(self.corral.store())
 
     async def call(self, result: Awaitable[T]) -> T:
         """Return the result; raise `RedisConnectionError` where Redis does not answer in time."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from corral.core.http_api import HttpApi
 from corral.core.job import Job, JobOptions, JobState
-from corral.core.options import Capability
+from corral.core.options import Capability, Lack
 from corral.core.ports import (
     Broker,
     EventLog,
@@ -54,6 +54,8 @@ class ProtocolSpec:
     """Whether the contract has an HTTP interface of its own."""
     has_job_events: bool = False
     """Whether each job has an event log of its own."""
+    lacks: Mapping[str, Lack] = field(default_factory=dict)
+    """The verbs of the ports that it has no word for: pages leave them out, calls raise `Unsupported`."""
     client_scripts: tuple[Script, ...] = ()
     """The contract's own scripts, for clients in other languages."""
 

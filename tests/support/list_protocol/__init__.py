@@ -21,6 +21,7 @@ from corral.core.ports import (
     Ledger,
     Location,
     NotEnded,
+    QueueLimits,
     Recovery,
     Rest,
     RestReason,
@@ -226,6 +227,9 @@ class ListInspector(ListPort):
 
     async def is_paused(self) -> bool:
         return False
+
+    async def limits(self) -> QueueLimits:
+        return QueueLimits()
 
     async def gauges(self) -> list[Gauge]:
         return []

@@ -1,23 +1,18 @@
 """`corral doctor`: examine a server, its queues and this machine, and say how to fix what is wrong."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from rich.text import Text
 from typer import Option
 
-from corral.app import Corral
-from corral.cli.doctor.cluster import check_cluster
 from corral.cli.doctor.machine import check_machine
-from corral.cli.doctor.node import check_node, read_info
 from corral.cli.doctor.queues import check_queues
-from corral.cli.doctor.results import CheckResult, Level, fine, merge_nodes, wrong
 from corral.cli.gateway import PORT
 from corral.cli.options import MAX_PORT
 from corral.cli.output import Output
 from corral.cli.session import FAILED, Session, at_server
-from corral.errors import RedisError
-from corral.protocols import Protocol
+from corral.doctor import check_server
+from corral.doctor.results import CheckResult, Level, merge_nodes
 
 COLOURS = {Level.FINE: "green", Level.NOTE: "yellow", Level.MEND: "bold red"}
 
@@ -53,14 +48,3 @@ def _print(output: Output, result: CheckResult) -> None:
     output.line(level, f"{result.check:<12}", result.finding)
     if result.mend:
         output.line("    ", " " * 12, f"-> {result.mend}")
-
-
-async def check_server(app: Corral, protocols: Sequence[Protocol]) -> list[CheckResult]:
-    """Check the server, or every master of the cluster."""
-    try:
-        info = await read_info(app.store())
-    except RedisError as error:
-        return [wrong("access", f"INFO is refused: {error}", "let this user run INFO (ACL SETUSER … +info)")]
-    if info.get("cluster_enabled") == "1":
-        return await check_cluster(app, protocols)
-    return [*await check_node(app.store(), info), fine("cluster", "a single server, not a cluster")]

@@ -4,8 +4,8 @@ import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from corral.cli.doctor.results import CheckResult, fine, note
 from corral.cli.options import MAX_PORT
+from corral.doctor.results import CheckResult, fine, note
 from corral.errors import CorralError
 
 

@@ -1,10 +1,10 @@
 """Check queues for leaked keys and for jobs that wait in vain."""
 
-from corral.cli.doctor.results import CheckResult, fine, note, wrong
 from corral.cli.session import Session
 from corral.cli.status import QueueStatus, full_name, status_of
 from corral.core.job import JobState
 from corral.core.ports import Leak
+from corral.doctor.results import CheckResult, fine, note, wrong
 from corral.errors import CorralError
 from corral.queue import Queue
 

@@ -10,11 +10,16 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
+from corral.audit import MAX_DETAIL
+from corral.errors import RedisError
 from corral.gateway.connection import STATE
+from corral.gateway.openapi import operation_id
 from corral.gateway.problems import Problem, of_validation
+from corral.gateway.requests import SCOPE_BODY
 from corral.gateway.security.auth import SCOPE_CLIENT, ApiClient, Role
 from corral.gateway.state import GatewayState
 from corral.queue import Queue
+from corral.telemetry.logs import logger
 
 _INNER_SLASH = "\ufdd0"
 """Stands for a name's own slash while routes are matched; a noncharacter, which no text contains."""
@@ -80,6 +85,12 @@ def keep_inner_slashes(scope: Scope) -> None:
         scope["path"] = "/".join(unquote(part).replace("/", _INNER_SLASH) for part in parts)
 
 
+def route_path(scope: Scope) -> str:
+    """Return the path within the gateway, wherever it is mounted."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
 class NamedRoute(APIRoute):
     """A route whose parameters have the slashes they were sent with, and that refuses unknown ones."""
 
@@ -115,6 +126,33 @@ class QueueRoute(NamedRoute):
         handle = super().get_route_handler()
 
         async def handle_in_time(request: Request) -> Response:
-            return await state_of(request).call(handle(request))
+            state = state_of(request)
+            response = await state.call(handle(request))
+            if request.method not in ("GET", "HEAD"):
+                await _record(request, response, operation_id(self))
+            return response
 
         return handle_in_time
+
+
+async def _record(request: Request, response: Response, action: str) -> None:
+    """Record a change in the audit log."""
+    client: ApiClient = request.scope[SCOPE_CLIENT]
+    path = request.path_params
+    subject = path.get("job_id") or path.get("schedule_id") or path.get("task_id") or ""
+    body: bytes = request.scope.get(SCOPE_BODY, b"")
+    record = state_of(request).audit.record(
+        actor=client.name,
+        via="http",
+        action=f"{action} {path['verb']}" if "verb" in path else action,
+        protocol=path.get("protocol", ""),
+        queue=path.get("queue", ""),
+        subject=subject,
+        outcome=str(response.status_code),
+        detail=body[:MAX_DETAIL].decode("utf-8", "replace"),
+    )
+    try:
+        await record
+    except RedisError as error:
+        # the change itself was made
+        logger("gateway").warning("the audit log cannot be written", error=str(error))

@@ -40,9 +40,10 @@ FIRST_JOBS = 20
 WRONG_TYPE = "a key of this queue has a value of another type, which another program wrote; see corral doctor"
 
 Item = TypeVar("Item")
-Verb = Literal["retry", "promote", "remove", "cancel"]
+Verb = Literal["retry", "replay", "promote", "remove", "cancel"]
 VERBS: dict[Verb, Callable[[Queue, Sequence[str]], Awaitable[list[str]]]] = {
     "retry": Queue.retry,
+    "replay": Queue.replay,
     "promote": Queue.promote,
     "remove": Queue.remove,
     "cancel": Queue.cancel,
@@ -79,24 +80,42 @@ async def list_queues(
     """List all queues with their counts."""
     state, _ = authorize_all_jobs(request)
     queues = await state.queue_cache.queues(protocol)
-    return json_response({"queues": await asyncio.gather(*map(_view, queues))})
+    return json_response({"queues": await asyncio.gather(*map(queue_view, queues))})
 
 
 @router.get(QUEUE, response_model=models.QueueView)
 async def get_queue(queue: ReadableQueue) -> Response:
-    """Return one queue with its counts."""
-    return json_response(await _view(queue))
+    """Return one queue with its counts and its limits."""
+    return json_response(await queue_with_limits(queue))
 
 
-async def _view(queue: Queue) -> dict[str, Any]:
+async def queue_with_limits(queue: Queue) -> dict[str, Any]:
+    """Return the same with the queue's limits."""
+    view, limits = await asyncio.gather(queue_view(queue), queue.limits())
+    return {**view, "limits": item_document(limits)}
+
+
+async def queue_view(queue: Queue) -> dict[str, Any]:
+    """Return a queue as the interface shows it."""
     spec = queue.protocol.spec
-    view = {"protocol": spec.name, "queue": queue.name, "capabilities": sorted(spec.capabilities)}
+    view = {
+        "protocol": spec.name,
+        "queue": queue.name,
+        "capabilities": sorted(spec.capabilities),
+        "lacks": {verb: lack.reason(spec.name) for verb, lack in spec.lacks.items()},
+    }
     try:
         counts, is_paused = await asyncio.gather(queue.counts(), queue.is_paused())
+        oldest = await queue.jobs(JobState.WAITING, 0, 1) if counts.get(JobState.WAITING) else []
     except RedisWrongTypeError:
         # the other queues are listed all the same
         return {**view, "counts": {}, "is_paused": False, "error": WRONG_TYPE}
-    return {**view, "counts": {state.value: count for state, count in counts.items()}, "is_paused": is_paused}
+    return {
+        **view,
+        "counts": {state.value: count for state, count in counts.items()},
+        "is_paused": is_paused,
+        "oldest_at": oldest[0].created_at if oldest else None,
+    }
 
 
 @router.get(QUEUE + "/jobs", response_model=models.QueueJobPage, responses=WITH_PARAMETERS)
@@ -136,7 +155,7 @@ async def list_dead_letters(
 @router.get(QUEUE + "/jobs/{job_id}", response_model=models.QueueJobDetail)
 async def get_queue_job(queue: ReadableQueue, job_id: str) -> Response:
     """Return one job with its attempts, its log, and those of its events that are kept."""
-    job = await _job(queue, job_id)
+    job = await existing_job(queue, job_id)
     logs, events = await asyncio.gather(
         _or_nothing(queue.logs(job_id, 0, MAX_LOG_LINES)), _or_nothing(queue.events.of_job(job))
     )
@@ -151,7 +170,8 @@ async def _or_nothing(items: Awaitable[list[Item]]) -> list[Item]:
         return []
 
 
-async def _job(queue: Queue, job_id: str) -> Job:
+async def existing_job(queue: Queue, job_id: str) -> Job:
+    """Return the job; 404 where it does not exist."""
     job = None
     if is_job_id(job_id):
         with suppress(RedisWrongTypeError):  # the name of another key of the queue
@@ -174,14 +194,14 @@ async def list_workers(queue: ReadableQueue) -> Response:
 async def pause_queue(queue: OperableQueue) -> Response:
     """Stop claims until the queue is resumed."""
     await queue.pause()
-    return json_response(await _view(queue))
+    return json_response(await queue_view(queue))
 
 
 @operations.post("/resume", response_model=models.QueueView)
 async def resume_queue(queue: OperableQueue) -> Response:
     """Allow claims again."""
     await queue.resume()
-    return json_response(await _view(queue))
+    return json_response(await queue_view(queue))
 
 
 @operations.post("/drain", response_model=models.QueueView, **with_body(models.DrainRequest))
@@ -189,7 +209,7 @@ async def drain_queue(request: Request, queue: ErasableQueue) -> Response:
     """Delete all waiting jobs."""
     body, _ = await read_json(request, models.DrainRequest, state_of(request).settings)
     await queue.drain(body.delayed)
-    return json_response(await _view(queue))
+    return json_response(await queue_view(queue))
 
 
 @operations.post("/clean", response_model=models.ChangeResult, **with_body(models.CleanRequest))
@@ -206,14 +226,20 @@ async def clean_queue(request: Request, queue: ErasableQueue) -> Response:
 async def replay_queue(request: Request, queue: OperableQueue) -> Response:
     """Put dead jobs back in the queue, with all their attempts anew."""
     body, _ = await read_json(request, models.ReplayRequest, state_of(request).settings)
+    if body.ids is not None:
+        return await _change(queue, "replay", body.ids)
     return _changed(await queue.replay(JobFilter(limit=body.limit)))
 
 
 @operations.post("/{verb:verb}", response_model=models.ChangeResult, **with_body(models.JobIds))
 async def change_jobs(request: Request, queue: ChangeableQueue, verb: Verb) -> Response:
-    """Retry, promote, remove or cancel these jobs; say for which it was done, and for which not."""
+    """Retry, replay, promote, remove or cancel these jobs; say for which it was done, and for which not."""
     body, _ = await read_json(request, models.JobIds, state_of(request).settings)
-    ids = dict.fromkeys(body.ids)
+    return await _change(queue, verb, body.ids)
+
+
+async def _change(queue: Queue, verb: Verb, requested_ids: Sequence[str]) -> Response:
+    ids = dict.fromkeys(requested_ids)
     done = set(await VERBS[verb](queue, list(filter(is_job_id, ids))))
     return _changed([one for one in ids if one in done], [one for one in ids if one not in done])
 
@@ -222,8 +248,8 @@ async def change_jobs(request: Request, queue: ChangeableQueue, verb: Verb) -> R
     "/jobs/{job_id}/{verb:verb}", response_model=models.ChangeResult, responses=problem_responses(422)
 )
 async def change_job(queue: ChangeableQueue, job_id: str, verb: Verb) -> Response:
-    """Retry, promote, remove or cancel one job; 409 where its state does not allow it."""
-    job = await _job(queue, job_id)
+    """Retry, replay, promote, remove or cancel one job; 409 where its state does not allow it."""
+    job = await existing_job(queue, job_id)
     done = await VERBS[verb](queue, [job_id])
     if not done:
         state = job.state.value if job.state else "gone"

@@ -71,6 +71,18 @@ class ApiKeys:
                 match = client
         return match
 
+    def fingerprint(self, client: ApiClient) -> str:
+        """Return what tells a client's key from another key of the same name; nothing of the key itself."""
+        [digest] = [digest for digest, known in self._keys if known.name == client.name]
+        return sha256(b"fingerprint" + digest).hexdigest()
+
+    def client_named(self, name: str, fingerprint: str) -> ApiClient | None:
+        """Return the client of that name while its key is the one with this fingerprint."""
+        for _, client in self._keys:
+            if client.name == name and hmac.compare_digest(self.fingerprint(client), fingerprint):
+                return client
+        return None
+
     @staticmethod
     def load(settings: GatewaySettings) -> "ApiKeys":
         """Return the keys of the environment and of the file together."""
@@ -137,8 +149,13 @@ def _parse_row(row: Any, position: int) -> tuple[bytes, ApiClient]:
         roles = frozenset()
     if not roles:
         raise InvalidOptions(f"key {name!r} has no known role; use {', '.join(Role)}")
-    included = (_INCLUDED.get(role, frozenset()) for role in roles)
-    return _digest(name, row), ApiClient(name, roles.union(*included))
+    return _digest(name, row), ApiClient(name, roles_of(roles))
+
+
+def roles_of(roles: Iterable[Role]) -> frozenset[Role]:
+    """Return these roles with those that they include."""
+    named = frozenset(roles)
+    return named.union(*(_INCLUDED.get(role, frozenset()) for role in named))
 
 
 def _digest(name: str, row: dict[str, Any]) -> bytes:

@@ -1,23 +1,27 @@
 """The middleware of every request: size, host, origin and key before it, security headers after it."""
 
 import re
+from ipaddress import ip_address
 from time import perf_counter
 from urllib.parse import urlsplit
 
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from corral.errors import RedisError
 from corral.gateway.connection import HEAD, STATE, connection_of
 from corral.gateway.dashboard import FILES
-from corral.gateway.problems import Problem
+from corral.gateway.problems import Problem, of_error
 from corral.gateway.responses import Headers, with_security
-from corral.gateway.routes.dependencies import keep_inner_slashes
-from corral.gateway.security.auth import SCOPE_CLIENT, ApiClient, ApiKeys, Role
+from corral.gateway.routes.dependencies import keep_inner_slashes, route_path
+from corral.gateway.security.auth import SCOPE_CLIENT, ApiClient, ApiKeys, Role, roles_of
+from corral.gateway.security.sessions import CSRF_HEADER, check_csrf, session_token
 from corral.gateway.settings import GatewaySettings
 from corral.gateway.state import GatewayState
 from corral.telemetry.logs import logger
 
-OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", *FILES})
+SESSION_PATH = "/v1/session"
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", SESSION_PATH, *FILES})
 """Paths that need no key."""
 REFUSALS_LOGGED_S = 1.0
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -60,7 +64,9 @@ class GatewayMiddleware:
                 connection.close_after_response()
 
         try:
-            routed[SCOPE_CLIENT] = self._authenticate(scope)
+            client = self._authenticate(scope) or await self._session_client(scope)
+            self._check_changes(scope)
+            routed[SCOPE_CLIENT] = client
         except Problem as problem:
             if problem.kind.status == 401:
                 self._log_refusal(scope)
@@ -68,7 +74,8 @@ class GatewayMiddleware:
             return
         await self._app(routed, receive, send_with_headers)
 
-    def _authenticate(self, scope: Scope) -> ApiClient:
+    def _authenticate(self, scope: Scope) -> ApiClient | None:
+        """Return the client of a request; None where only a session can tell."""
         headers: Headers = scope["headers"]
         host = origin = authorization = b""
         hosts = 0
@@ -86,8 +93,11 @@ class GatewayMiddleware:
         host_name = _host_name(host, hosts)
         if origin and scope["method"] not in SAFE_METHODS:
             _check_origin(origin, host)
+        forwarded = self._forwarded_client(scope)
+        if forwarded is not None:
+            return forwarded
         if self._keys:
-            return self._client_of(authorization, scope["path"])
+            return self._client_of(authorization) if authorization else None
         # without keys the address alone restricts access, and a web page can resolve any name to it
         if host_name not in self._hosts:
             raise Problem(
@@ -115,18 +125,62 @@ class GatewayMiddleware:
                 f"send at most {settings.max_headers} and {settings.max_header_bytes}",
             )
 
-    def _client_of(self, authorization: bytes, path: str) -> ApiClient:
+    def _client_of(self, authorization: bytes) -> ApiClient:
         scheme, _, key = authorization.partition(b" ")
         client = self._keys.client_of(key.strip().decode("latin-1")) if scheme.lower() == b"bearer" else None
-        if client is not None:
+        if client is None:
+            raise _unauthorized("this key is not known", ', error="invalid_token"')
+        return client
+
+    def _forwarded_client(self, scope: Scope) -> ApiClient | None:
+        """Return the user that a trusted proxy names; changes need a header that no form can send."""
+        user = _header(scope, b"x-forwarded-user")
+        address = scope.get("client")
+        if not user or not address or not self._settings.trusted_proxies:
+            return None
+        try:
+            source = ip_address(address[0])
+        except ValueError:
+            return None
+        if not any(source in network for network in self._settings.trusted_proxies):
+            return None
+        if scope["method"] not in SAFE_METHODS and not _header(scope, CSRF_HEADER):
+            raise Problem("csrf", "send the header X-CSRF-Token with every change, with any value")
+        name = user.decode("utf-8", "replace")[:64]
+        return ApiClient(name, roles_of(map(Role, self._settings.forwarded_roles)))
+
+    async def _session_client(self, scope: Scope) -> ApiClient:
+        """Return the client that signed in; a change must have the session's CSRF token."""
+        token = session_token(_header(scope, b"cookie"))
+        state: GatewayState | None = scope.get("state", {}).get(STATE)
+        client = None
+        if token is not None and state is not None:
+            try:
+                client = await state.call(state.sessions.client_of(token))
+            except RedisError as error:
+                raise of_error(error) from None
+        if client is not None and token is not None:
+            if scope["method"] not in SAFE_METHODS:
+                check_csrf(token, _header(scope, CSRF_HEADER))
             return client
-        if path in OPEN_PATHS:
+        if route_path(scope) in OPEN_PATHS:
             return ApiClient("", frozenset())
-        challenge = 'Bearer realm="corral"'
-        if authorization:
-            challenge += ', error="invalid_token"'
-        detail = "this key is not known" if authorization else "send a key: Authorization: Bearer …"
-        raise Problem("unauthorized", detail, headers={"WWW-Authenticate": challenge})
+        raise _unauthorized("send a key: Authorization: Bearer …, or sign in: POST /v1/session")
+
+    def _check_changes(self, scope: Scope) -> None:
+        is_change = scope["method"] not in SAFE_METHODS
+        if is_change and self._settings.read_only and route_path(scope) != SESSION_PATH:
+            raise Problem("read-only", "this gateway is read-only; use one without CORRAL_READ_ONLY")
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes:
+    values: list[bytes] = [value for name, value in scope["headers"] if name == wanted]
+    return values[0] if values else b""
+
+
+def _unauthorized(detail: str, error: str = "") -> Problem:
+    challenge = f'Bearer realm="corral"{error}'
+    return Problem("unauthorized", detail, headers={"WWW-Authenticate": challenge})
 
 
 def _count(scope: Scope, status: int, seconds: float) -> None:

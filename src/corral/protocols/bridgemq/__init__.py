@@ -8,7 +8,7 @@ from corral.protocols.bridgemq.events import BridgemqEventLog
 from corral.protocols.bridgemq.inspector import BridgemqInspector, bridgemq_queues
 from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, NAME
 from corral.protocols.bridgemq.operator import BridgemqOperator
-from corral.protocols.bridgemq.options import CAPABILITIES, OPTIONS, check_options
+from corral.protocols.bridgemq.options import CAPABILITIES, LACKS, OPTIONS, check_options
 from corral.protocols.bridgemq.reporter import BridgemqReporter
 from corral.protocols.bridgemq.schedules.schedules import BridgemqSchedules
 from corral.protocols.bridgemq.scripts import DOCUMENT_SCRIPTS, SCRIPTS
@@ -42,6 +42,7 @@ class BridgemqProtocol:
         default_namespace="bridge",
         promote_ms=1000,  # the document's scheduler looks every second
         priority="7 and above runs first",
+        lacks=LACKS,
         client_scripts=tuple(SCRIPTS[name] for name in DOCUMENT_SCRIPTS),
     )
 

@@ -7,7 +7,7 @@ import orjson
 
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
-from corral.core.ports import Gauge, JobEnd, NotEnded, WorkerInfo
+from corral.core.ports import Gauge, JobEnd, NotEnded, QueueLimits, WorkerInfo
 from corral.errors import RedisResponseError
 from corral.protocols.bridgemq import codec
 from corral.protocols.bridgemq.codec import STATES, JobRecord
@@ -197,6 +197,10 @@ class BridgemqInspector(BridgemqPort):
 
     async def is_paused(self) -> bool:
         return bool(await self._store.call("SISMEMBER", self._keys.paused, self._binding.queue))
+
+    async def limits(self) -> QueueLimits:
+        """Return none: the document limits types of jobs, not queues."""
+        return QueueLimits()
 
 
 async def bridgemq_queues(store: Store, namespace: str) -> list[str]:

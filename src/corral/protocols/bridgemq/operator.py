@@ -9,9 +9,9 @@ from corral.core.filter import JobFilter
 from corral.core.job import JobState
 from corral.core.ports import Jobs, Limit
 from corral.errors import InvalidOptions
-from corral.protocols.base import unsupported
 from corral.protocols.bridgemq.inspector import BridgemqInspector
 from corral.protocols.bridgemq.keys import NAME
+from corral.protocols.bridgemq.options import LACKS
 from corral.protocols.bridgemq.scripts import BridgemqPort
 from corral.protocols.operator import BaseOperator
 from corral.protocols.wire import text
@@ -91,10 +91,10 @@ class BridgemqOperator(BridgemqPort, BaseOperator):
     async def update(
         self, job_id: str, *, data: Any = UNSET, delay: int | None = None, priority: int | None = None
     ) -> None:
-        raise unsupported(NAME, "changes of a job", "remove it, and add another")
+        raise LACKS["update"].error(NAME)
 
     async def set_limits(self, concurrency: int | None = None, rate: Limit | None = None) -> None:
-        raise unsupported(NAME, "limits of a queue", "limit a job type by the option rate={'concurrent': …}")
+        raise LACKS["limits"].error(NAME)
 
     async def obliterate(self, force: bool = False) -> None:
-        raise unsupported(NAME, "keys of a single queue", "drain and clean it, and remove its schedules")
+        raise LACKS["obliterate"].error(NAME)

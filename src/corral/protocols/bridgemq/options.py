@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from corral.core.cron import Cron
 from corral.core.job import JobOptions
-from corral.core.options import Capability, require
+from corral.core.options import Capability, Lack, require
 from corral.core.ports import Profile
 from corral.core.routing import Identity, check_identity, check_target, write_target
 from corral.core.schedule import CATCH_UPS
@@ -36,6 +36,12 @@ OPTIONS = {
     "catch_up": "After a downtime: skip, once or all of the missed firings",
 }
 """The options only this protocol knows, with their help texts."""
+LACKS = {
+    "update": Lack("changes of a job", "remove it, and add another"),
+    "limits": Lack("limits of a queue", "limit a job type by the option rate={'concurrent': …}"),
+    "obliterate": Lack("keys of a single queue", "drain and clean it, and remove its schedules"),
+    "flows": Lack("flows", "use a protocol that has it"),
+}
 
 DAY_S = 86_400
 MOST_S = 2_147_483_647

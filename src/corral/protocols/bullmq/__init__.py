@@ -9,7 +9,7 @@ from corral.protocols.bullmq.flows import BullmqFlows
 from corral.protocols.bullmq.inspector import BullmqInspector, bullmq_queues
 from corral.protocols.bullmq.keys import NAME
 from corral.protocols.bullmq.operator import BullmqOperator
-from corral.protocols.bullmq.options import CAPABILITIES, OPTIONS
+from corral.protocols.bullmq.options import CAPABILITIES, LACKS, OPTIONS
 from corral.protocols.bullmq.reporter import BullmqReporter
 from corral.protocols.bullmq.schedulers.schedules import BullmqSchedules
 from corral.protocols.bullmq.snapshot import BullmqSnapshot
@@ -40,6 +40,7 @@ class BullmqProtocol:
         options=OPTIONS,
         default_queue="default",
         default_namespace="bull",
+        lacks=LACKS,
         tags_queues=True,
         priority="lower runs earlier, none runs first",
         metric_names={

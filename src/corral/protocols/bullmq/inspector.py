@@ -9,7 +9,7 @@ from corral.core import payload
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.naming import RESERVED_IDS
-from corral.core.ports import Gauge, JobEnd, Limit, NotEnded, WorkerInfo
+from corral.core.ports import Gauge, JobEnd, Limit, NotEnded, QueueLimits, WorkerInfo
 from corral.protocols.base import broken_job
 from corral.protocols.bullmq import codec
 from corral.protocols.bullmq.keys import LISTS, STATE_KEYS
@@ -145,6 +145,9 @@ class BullmqInspector(BullmqPort):
 
     async def is_paused(self) -> bool:
         return bool(await self._store.call("HEXISTS", self._keys.meta, "paused"))
+
+    async def limits(self) -> QueueLimits:
+        return QueueLimits(await self.concurrency(), await self.limit())
 
     # -- in the contract's own words --------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from corral.core import payload
 from corral.core.job import Backoff, JobOptions, Keep
-from corral.core.options import Capability
+from corral.core.options import Capability, Lack
 from corral.errors import InvalidOptions, short_repr
 from corral.protocols.wire import whole
 
@@ -40,6 +40,11 @@ OPTIONS = {
     "removeDependencyOnFailure": "Its parent goes on without it where it fails",
 }
 """The options only this protocol knows, with their help texts."""
+LACKS = {
+    "pause-schedule": Lack(
+        "paused schedules", "pause the whole queue, or remove the schedule and declare it again later"
+    ),
+}
 SHORT_NAMES = {
     "deduplication": "de",
     "failParentOnFailure": "fpof",

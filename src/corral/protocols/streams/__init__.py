@@ -9,7 +9,7 @@ from corral.protocols.streams.http import StreamsHttpApi
 from corral.protocols.streams.inspector import StreamsInspector
 from corral.protocols.streams.keys import NAME, QUEUE
 from corral.protocols.streams.operator import StreamsOperator
-from corral.protocols.streams.options import CAPABILITIES, OPTIONS
+from corral.protocols.streams.options import CAPABILITIES, LACKS, OPTIONS
 from corral.protocols.streams.reporter import StreamsReporter
 from corral.protocols.streams.snapshot import StreamsSnapshot
 from corral.store.client import Store
@@ -39,6 +39,7 @@ class StreamsProtocol:
         options=OPTIONS,
         default_queue=QUEUE,
         default_namespace="",
+        lacks=LACKS,
         has_http=True,
         has_job_events=True,
     )

@@ -6,7 +6,7 @@ from typing import Any
 from corral.core.event import as_json
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
-from corral.core.ports import Gauge, JobEnd, NotEnded, WorkerInfo
+from corral.core.ports import Gauge, JobEnd, NotEnded, QueueLimits, WorkerInfo
 from corral.errors import RedisResponseError
 from corral.protocols.base import broken_job
 from corral.protocols.ends import ended_hashes
@@ -175,6 +175,10 @@ class StreamsInspector(StreamsPort):
     async def is_paused(self) -> bool:
         """Return False: the contract has no pause."""
         return False
+
+    async def limits(self) -> QueueLimits:
+        """Return none: the contract has no limits."""
+        return QueueLimits()
 
 
 def _line(data: Any) -> str:

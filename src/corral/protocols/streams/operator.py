@@ -7,11 +7,11 @@ from msgspec import UNSET
 
 from corral.core.job import JobState
 from corral.core.ports import Jobs, Limit
-from corral.protocols.base import unsupported
 from corral.protocols.batches import MOST_ROWS
 from corral.protocols.operator import BaseOperator
 from corral.protocols.streams.inspector import StreamsInspector
 from corral.protocols.streams.keys import NAME
+from corral.protocols.streams.options import LACKS
 from corral.protocols.streams.scripts import SCRIPTS, StreamsPort
 
 DRAINED = 500
@@ -53,28 +53,27 @@ class StreamsOperator(StreamsPort, BaseOperator):
     # -- what the contract has no word for --------------------------------------------------------------
 
     async def pause(self) -> None:
-        raise unsupported(NAME, "pause", "stop its workers instead")
+        raise LACKS["pause"].error(NAME)
 
     async def resume(self) -> None:
-        raise unsupported(NAME, "pause, so there is nothing to resume", "start workers instead")
+        raise LACKS["resume"].error(NAME)
 
     async def retry(self, jobs: Jobs) -> list[str]:
-        raise unsupported(NAME, "retry: an ended job stays ended", "submit its payload as a new job")
+        raise LACKS["retry"].error(NAME)
 
     async def replay(self, jobs: Jobs) -> list[str]:
-        return await self.retry(jobs)
+        raise LACKS["replay"].error(NAME)
 
     async def promote(self, jobs: Jobs) -> list[str]:
-        way_out = "a queued job runs as soon as a worker is free"
-        raise unsupported(NAME, "delay, so there is nothing to promote", way_out)
+        raise LACKS["promote"].error(NAME)
 
     async def update(
         self, job_id: str, *, data: Any = UNSET, delay: int | None = None, priority: int | None = None
     ) -> None:
-        raise unsupported(NAME, "changes of a job", "cancel it, and submit another")
+        raise LACKS["update"].error(NAME)
 
     async def set_limits(self, concurrency: int | None = None, rate: Limit | None = None) -> None:
-        raise unsupported(NAME, "rate limits", "start fewer workers, or limit clients at the gateway")
+        raise LACKS["limits"].error(NAME)
 
     async def obliterate(self, force: bool = False) -> None:
-        raise unsupported(NAME, "queue besides its one", "drain and clean it instead")
+        raise LACKS["obliterate"].error(NAME)

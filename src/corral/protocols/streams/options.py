@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from corral.core.job import DEFAULT_ATTEMPTS, Backoff, JobOptions
-from corral.core.options import Capability, require, whole_seconds
+from corral.core.options import Capability, Lack, require, whole_seconds
 from corral.core.ports import Profile
 from corral.errors import InvalidOptions
 from corral.protocols.streams.keys import NAME
@@ -18,6 +18,18 @@ OPTIONS = {
     "idempotency_key": "The same key gives the same job",
 }
 """The options only this protocol knows, with their help texts."""
+LACKS = {
+    "pause": Lack("pause", "stop its workers instead"),
+    "resume": Lack("pause, so there is nothing to resume", "start workers instead"),
+    "retry": Lack("retry: an ended job stays ended", "submit its payload as a new job"),
+    "replay": Lack("replay: an ended job stays ended", "submit its payload as a new job"),
+    "promote": Lack("delay, so there is nothing to promote", "a queued job runs as soon as a worker is free"),
+    "update": Lack("changes of a job", "cancel it, and submit another"),
+    "limits": Lack("rate limits", "start fewer workers, or limit clients at the gateway"),
+    "obliterate": Lack("queue besides its one", "drain and clean it instead"),
+    "schedules": Lack("cron, so there are no schedules", "use a protocol that has it"),
+    "flows": Lack("flows", "use a protocol that has it"),
+}
 MOST_TTL_S = 2_147_483_647
 
 _IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,255}")

@@ -8,6 +8,7 @@ from uuid import uuid4
 from msgspec import Struct
 from msgspec.structs import replace
 
+from corral.core.job import Job
 from corral.core.ports import Added, Flow
 from corral.errors import Refused
 from corral.protocols.base import Binding
@@ -129,6 +130,11 @@ class BullmqFlows(ChildReads):
         return code == 0
 
     # -- reads ------------------------------------------------------------------------------------------
+
+    async def parents(self, start: int = 0, count: int = 100) -> list[Job]:
+        inspector = BullmqInspector(self._binding)
+        ids = await inspector.ranges(["waiting-children"], start, start + count - 1)
+        return [job for job in await inspector.jobs_by_id(ids) if job is not None]
 
     async def tree(self, job_id: str, depth: int = DEPTH, most_children: int = MOST_CHILDREN) -> Flow | None:
         """Return a job with its children and theirs, `depth` levels in all, about `most_children` of each

@@ -7,10 +7,10 @@ from corral.core.job import Job
 from corral.core.ports import Added
 from corral.core.schedule import Schedule, ScheduleRule
 from corral.errors import Unsupported
-from corral.protocols.base import Binding, unsupported
+from corral.protocols.base import Binding
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.keys import NAME
-from corral.protocols.bullmq.options import LONG_NAMES, decode_options, encode_options
+from corral.protocols.bullmq.options import LACKS, LONG_NAMES, decode_options, encode_options
 from corral.protocols.bullmq.schedulers.job_schedulers import JobSchedulers, SchedulerRecord
 
 
@@ -58,8 +58,7 @@ class BullmqSchedules:
         return await self._schedulers.remove(schedule_id)
 
     async def pause(self, schedule_id: str) -> bool:
-        way_out = "pause the whole queue, or remove the schedule and declare it again later"
-        raise unsupported(NAME, "paused schedules", way_out)
+        raise LACKS["pause-schedule"].error(NAME)
 
     async def resume(self, schedule_id: str) -> bool:
         return await self.pause(schedule_id)

@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from corral.app import Corral
-from corral.cli.doctor.node import check_node, read_info
-from corral.cli.doctor.results import CheckResult, fine, not_permitted, note, wrong
+from corral.doctor.node import check_node, read_info
+from corral.doctor.results import CheckResult, fine, not_permitted, note, wrong
 from corral.errors import RedisError, RedisResponseError
 from corral.protocols import Protocol
 from corral.store.client import Store

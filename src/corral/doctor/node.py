@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 
-from corral.cli.doctor.results import CheckResult, fine, not_permitted, note, wrong
+from corral.doctor.results import CheckResult, fine, not_permitted, note, wrong
 from corral.errors import RedisError, RedisResponseError
 from corral.store.client import Store
 

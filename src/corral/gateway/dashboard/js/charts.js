@@ -1,0 +1,69 @@
+// Charts: lines in a row of a table, and bars with axes, units, tooltips and a table for screen readers.
+
+import { byId, h, svg } from "./dom.js";
+import { compact, number } from "./format.js";
+
+const clock = (at) => new Date(at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+
+export function spark(label) {
+  const area = svg("path", { class: "area" });
+  const line = svg("path", { class: "line" });
+  const element = svg("svg", { class: "spark", viewBox: "0 0 100 24", preserveAspectRatio: "none", role: "img", "aria-label": label }, area, line);
+  const draw = (points) => {
+    const highest = Math.max(1, ...points);
+    const step = 100 / Math.max(points.length - 1, 1);
+    const d = points.map((value, x) => `${x ? "L" : "M"}${(x * step).toFixed(2)} ${(23 - (value / highest) * 21).toFixed(1)}`).join("");
+    line.setAttribute("d", d);
+    area.setAttribute("d", `${d}L100 24L0 24Z`);
+    element.classList.toggle("is-flat", highest === 1 && points.every((value) => !value));
+  };
+  return { element, draw };
+}
+
+function niceMaximum(value) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
+  const step = [1, 2, 5, 10].find((one) => one * power >= value);
+  return Math.max(step * power, 4);
+}
+
+// series: [{ name, className, points }], all of the same length; stacked
+export function bars({ title, unit, from, stepMs, series, label = clock }) {
+  const count = series[0].points.length;
+  // drawn for the width there is, so that its letters are as large as all others
+  const space = Math.min(byId("page").clientWidth, 1680);
+  const [width, height, left, bottom, top] = [Math.max(space > 640 ? space - 200 : space - 20, 280), 150, 40, 20, 8];
+  const totals = Array.from({ length: count }, (_, n) => series.reduce((sum, one) => sum + one.points[n], 0));
+  const maximum = niceMaximum(Math.max(...totals));
+  const y = (value) => top + (height - top - bottom) * (1 - value / maximum);
+  const slot = (width - left) / count;
+  const tip = h("div.tip", { hidden: true });
+  const chart = svg("svg", { class: "bars", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}, ${unit}; the table below has the numbers` });
+  for (const value of [0, maximum / 2, maximum]) {
+    chart.append(svg("line", { class: "grid", x1: left, x2: width, y1: y(value), y2: y(value) }),
+      svg("text", { class: "axis", x: left - 6, y: y(value) + 4, "text-anchor": "end" }, compact(value)));
+  }
+  const marks = Math.max(Math.round(count / 6), 1);
+  for (let n = 0; n < count; n += 1) {
+    const x = left + n * slot;
+    let base = 0;
+    for (const one of series) {
+      const value = one.points[n];
+      if (value) chart.append(svg("rect", { class: `bar ${one.className}`, x: x + 0.5, width: Math.max(slot - 1.5, 1), y: y(base + value), height: y(base) - y(base + value) }));
+      base += value;
+    }
+    if (n % marks === 0 && n < count - marks / 2) chart.append(svg("text", { class: "axis", x, y: height - 4 }, label(from + n * stepMs)));
+    const show = (event) => {
+      tip.hidden = false;
+      tip.replaceChildren(h("strong", {}, label(from + n * stepMs)), ...series.map((one) => h("span", {}, h(`i.key.${one.className}`), `${number(one.points[n])} ${one.name}`)));
+      const box = chart.getBoundingClientRect();
+      const share = Math.min(Math.max((event.clientX - box.left) / box.width, 0.08), 0.92);
+      tip.style.left = `${share * 100}%`;
+    };
+    chart.append(svg("rect", { class: "hit", x, y: 0, width: slot, height: height - bottom, onpointerenter: show, onpointermove: show }));
+  }
+  chart.addEventListener("pointerleave", () => { tip.hidden = true; });
+  const rows = totals.map((_, n) => h("tr", {}, h("th", { scope: "row" }, label(from + n * stepMs)), series.map((one) => h("td", {}, number(one.points[n])))));
+  const table = h("table.hidden", {}, h("caption", {}, `${title}, ${unit}`), h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Time"), series.map((one) => h("th", { scope: "col" }, one.name)))), h("tbody", {}, rows));
+  const legend = h("p.legend", {}, series.map((one) => h("span", {}, h(`i.key.${one.className}`), one.name)), h("span.unit", {}, unit));
+  return h("figure.chart", {}, legend, h("div.chart-box", {}, chart, tip), table);
+}
