@@ -46,6 +46,7 @@ from corral.running import SharedLifespan, Signals, run_until_idle, stop_when_id
 from corral.schedules import ScheduledJob, declare, rule_of
 from corral.store.address import is_cluster
 from corral.store.client import PerLoopStore, Reconnect, Store
+from corral.store.clock import ServerClock
 from corral.store.cluster import has_tag
 from corral.store.embedded import EmbeddedServer
 from corral.sync import SyncRunner
@@ -109,7 +110,7 @@ class Corral(Hooks):
         keep_completed: int | timedelta | Keep | Mapping[str, Any] | None = None,
         keep_dead: int | timedelta | Keep | Mapping[str, Any] | None = None,
         lifespan: Callable[["Corral"], AbstractAsyncContextManager[Any]] | None = None,
-        clock: Callable[[], int] = wall_clock,
+        clock: Callable[[], int] | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         super().__init__(nullcontext if lifespan is None else lambda: lifespan(self))
@@ -141,7 +142,7 @@ class Corral(Hooks):
         self._keep = {"keep_completed": keep_completed, "keep_dead": keep_dead}
         for name, value in self._keep.items():
             checked_keep(name, value)
-        self._clock = clock
+        self._clock = clock or ServerClock(wall_clock, _warn_of_clock)
         self.metrics = metrics or Metrics()
         self.sync = SyncRunner()
 
@@ -237,6 +238,16 @@ class Corral(Hooks):
     def clock(self) -> int:
         """Return the milliseconds since the epoch."""
         return self._clock()
+
+    async def check_clock(self, store: Store | None = None) -> bool:
+        """Compare this machine's clock with the server's, unless that was done within the last minute.
+
+        Return whether it was done. A clock that was given is taken as it is.
+        """
+        if not (isinstance(self._clock, ServerClock) and self._clock.is_outdated):
+            return False
+        await (store or self._store).compare_clocks(self._clock)
+        return True
 
     # -- for workers ------------------------------------------------------------------------------------
 
@@ -374,6 +385,7 @@ class Corral(Hooks):
         store = Store(self.url)
         try:
             await store.check_connection()
+            await self.check_clock(store)
             return {
                 scheduled.id: await scheduled.start(self._bind(scheduled.queue, store).schedules)
                 for scheduled in self._schedules.values()
@@ -422,12 +434,14 @@ class Corral(Hooks):
             ports = protocol.bind(binding)
             try:
                 await store.check_connection()
+                await self.check_clock(store)
                 if (count := who.extra.get("max_events")) is not None:
                     await ports.operator.keep_events(count)
                 yield Connections(
                     ports.broker,
                     ports.reporter,
                     QueueRecords(binding, protocol.spec.name, ports.inspector),
+                    lambda: self.check_clock(store),
                 )
             finally:
                 with suppress(ConnectionError):
@@ -516,3 +530,10 @@ def _check_not_imported() -> None:
             "this program is being imported by a process that should run one handler of it; "
             "put app.run(…) under `if __name__ == '__main__':`"
         )
+
+
+def _warn_of_clock(ahead_ms: int) -> None:
+    logger("clock").warning(
+        f"this machine's clock is {abs(ahead_ms) / 1000:.1f} s {'ahead of' if ahead_ms > 0 else 'behind'} "
+        f"the server's; due times follow the server's until it is set right"
+    )

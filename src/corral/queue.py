@@ -108,6 +108,8 @@ class Queue:
         options = dict(values)
         job_id = options.pop("id", None)
         job = self._job(name, data, self.options(options), job_id)
+        if await self.app.check_clock():
+            job = replace(job, created_at=self.app.clock())
         [job], [added] = await self._submit([job])
         handle = JobHandle[Any](self, job, added.id, added.existed, result)
         return (await with_stored([handle]))[0]
@@ -137,6 +139,8 @@ class Queue:
         for batch in _batches(iter(jobs), together):
             try:
                 new = encode_all(batch, self._maker(values, is_by_name))
+                if not ids and await self.app.check_clock():
+                    new = encode_all(batch, self._maker(values, is_by_name))
                 submitted, all_added = await self._submit(new)
             except Refused as error:
                 if error.position is None:

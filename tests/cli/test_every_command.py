@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from corral import JobContext
 from tests.cli.conftest import AppQueue, Shell
 from tests.docs.pages import COMMANDS
 from tests.support.servers import Server
@@ -69,7 +70,7 @@ def busy_queue(app_queues: Callable[[str], AppQueue]) -> AppQueue:
     return app_queue
 
 
-async def _film(job: object) -> None:
+async def _film(job: JobContext) -> None:
     """No worker runs it."""
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -26,21 +27,29 @@ async def recovery_times(harness: FaultHarness, kills: int, window_s: float, **p
     with worker_pool(url, protocol, kills, concurrency=1, **profile) as victims:
         await harness.add(kills, how="nap", seconds=600, is_announced=True)
         assert await becomes_true(lambda: all(victim.jobs_reported("began") for victim in victims.processes))
-        with worker_pool(url, protocol, 1, concurrency=kills, **profile) as survivors:
-            [survivor] = survivors.processes
-            waits = [kill(victim, survivor, random, window_s) for victim in list(victims.processes)]
+        # as many as are killed: a worker runs jobs that have stalled one at a time
+        with worker_pool(url, protocol, kills, concurrency=1, **profile) as survivors:
+            waits = [
+                kill(victim, survivors.processes, random, window_s) for victim in list(victims.processes)
+            ]
             times = await asyncio.gather(*waits)
     print(f"{protocol}: {kills} kills, recovered after {min(times):.2f} to {max(times):.2f} s")
     return times
 
 
-async def kill(victim: WorkerProcess, survivor: WorkerProcess, random: Random, window_s: float) -> float:
+async def kill(
+    victim: WorkerProcess, survivors: Sequence[WorkerProcess], random: Random, window_s: float
+) -> float:
     """Kill a worker at a random time within the window; return when its job began again, in seconds."""
     await asyncio.sleep(random.uniform(0, window_s))
     [job_id] = victim.jobs_reported("began")
     await asyncio.to_thread(victim.kill)
     start = time.monotonic()
-    assert await becomes_true(lambda: job_id in survivor.jobs_reported("began"), 130), f"{job_id} is lost"
+
+    def has_begun() -> bool:
+        return any(job_id in survivor.jobs_reported("began") for survivor in survivors)
+
+    assert await becomes_true(has_begun, 130), f"{job_id} is lost"
     return time.monotonic() - start
 
 

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from corral.errors import RedisConnectionError, RedisResponseError
 from corral.store.address import Deployment, RedisAddress
+from corral.store.clock import ServerClock
 from corral.store.cluster import ClusterConnection, SlotMap
 from corral.store.connection import Connection, StaticResolver
 from corral.store.errors import NoScriptError
@@ -116,6 +117,17 @@ class Store:
                 f"no server at {self.address} ({error.__cause__ or error}); "
                 f"start one there, or give another address by REDIS_URL or Corral(url)"
             ) from error
+
+    async def compare_clocks(self, clock: ServerClock) -> None:
+        """Compare a clock with the server's."""
+        sent_at = clock.local()
+        try:
+            seconds, microseconds = await self.call("TIME")
+        except RedisResponseError:
+            # a user without this right relies on the machine's clock
+            clock.compare(None, sent_at)
+        else:
+            clock.compare(int(seconds) * 1000 + int(microseconds) // 1000, sent_at)
 
     async def close(self) -> None:
         """Close every connection."""

@@ -4,7 +4,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -22,6 +22,10 @@ DEFAULT_CONCURRENCY = 10
 MOST_CONCURRENCY = 10_000
 
 
+async def _leave_clock() -> None:
+    """Rely on the machine's clock."""
+
+
 class Connections(NamedTuple):
     """The ports a worker needs to one queue, for one event loop."""
 
@@ -29,6 +33,8 @@ class Connections(NamedTuple):
     reporter: Reporter
     records: WorkerRecords | None = None
     """Where the worker writes about itself; None: it does not."""
+    check_clock: Callable[[], Awaitable[object]] = _leave_clock
+    """Compares the worker's clock with the server's, from time to time."""
 
 
 OpenConnections = Callable[[], AbstractAsyncContextManager[Connections]]

@@ -135,6 +135,7 @@ class Heartbeat:
                 if beat_ms is not None:
                     self._beat_at = start + beat_ms / 1000
                 await self._record(connections.records)
+                await connections.check_clock()
         except RedisError as error:
             self._failed(renewing, error)
         except Exception:
