@@ -96,7 +96,7 @@ async def test_node_hears_what_a_corral_operator_does(shared: SharedQueue) -> No
         ["waiting", {"jobId": "one"}],
         ["duplicated", {"jobId": "one"}],
         ["added", {"jobId": "two", "name": "send"}],
-        ["delayed", {"jobId": "two", "delay": str(later.created_at + 60_000)}],
+        ["delayed", {"jobId": "two", "delay": str(later.job.created_at + 60_000)}],
         ["waiting", {"jobId": "two", "prev": "delayed"}],
         ["removed", {"jobId": "one", "prev": "paused"}],
         ["removed", {"jobId": "two", "prev": "paused"}],

@@ -265,7 +265,9 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
             ended += [job_id.decode() for job_id in over]
             if page == b"0":
                 # the leader looks for dead workers more often than the others
-                next_ms = None if self._leader.is_leader is False else settings.sweep_every_ms
+                is_leading = self._leader.is_leader is not False
+                often = min(settings.sweep_every_ms, self._binding.profile.recover_ms)
+                next_ms = often if is_leading else None
                 return Recovery((), requeued, ended, next_ms=next_ms)
 
     async def _adopt(self, owner: BridgemqReceipt) -> Sequence[Claim[BridgemqReceipt]]:
