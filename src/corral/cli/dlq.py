@@ -9,13 +9,12 @@ from typer import Argument
 from corral.cli.actions import REMOVE, REPLAY, act_on_dead, require_job, state_text
 from corral.cli.job import print_job
 from corral.cli.options import (
+    BulkOptions,
     CountOption,
     IdArgument,
     JobSelection,
-    LimitOption,
     OptionalQueue,
     QueueArgument,
-    YesOption,
 )
 from corral.cli.queue import list_jobs
 from corral.cli.session import Session, at_server
@@ -63,17 +62,16 @@ async def show(session: Session, queue_name: QueueArgument, job_id: IdArgument) 
 async def replay(
     session: Session,
     selection: JobSelection,
+    bulk: BulkOptions,
     queue_name: OptionalQueue = None,
     ids: OptionalIds = None,
-    limit: LimitOption = 1000,
-    is_confirmed: YesOption = False,
 ) -> int | None:
     """Put dead jobs back in their queues, with all their attempts anew."""
     queues = await session.queues(queue_name)
     if queue_name is None:
         # every queue that can do it is meant
         queues = [queue for queue in queues if Capability.RETRY in queue.protocol.spec.capabilities]
-    return await act_on_dead(session, queues, selection, limit, REPLAY, is_confirmed, ids or [])
+    return await act_on_dead(session, queues, selection, bulk.limit, REPLAY, bulk.is_confirmed, ids or [])
 
 
 @group.command("discard")
@@ -81,11 +79,10 @@ async def replay(
 async def discard(
     session: Session,
     selection: JobSelection,
+    bulk: BulkOptions,
     queue_name: OptionalQueue = None,
     ids: OptionalIds = None,
-    limit: LimitOption = 1000,
-    is_confirmed: YesOption = False,
 ) -> int | None:
     """Delete dead jobs."""
     queues = await session.queues(queue_name)
-    return await act_on_dead(session, queues, selection, limit, REMOVE, is_confirmed, ids or [])
+    return await act_on_dead(session, queues, selection, bulk.limit, REMOVE, bulk.is_confirmed, ids or [])

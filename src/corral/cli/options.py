@@ -113,6 +113,14 @@ LimitOption = Annotated[int, Option("--limit", min=1, help="The maximum number o
 
 
 @dataclass(frozen=True)
+class BulkOptions:
+    """How many jobs at most, and whether to ask first."""
+
+    limit: LimitOption = 1000
+    is_confirmed: YesOption = False
+
+
+@dataclass(frozen=True)
 class JobSelection:
     """Which jobs are meant."""
 

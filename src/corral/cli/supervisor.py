@@ -227,11 +227,11 @@ def merge_expositions(texts: Mapping[str, str]) -> bytes:
                 sample._replace(labels={**sample.labels, "process": process}) for sample in family.samples
             ]
     registry = CollectorRegistry()
-    registry.register(_Families(list(families.values())))
+    registry.register(_MergedFamilies(list(families.values())))
     return generate_latest(registry)
 
 
-class _Families(Collector):
+class _MergedFamilies(Collector):
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
 

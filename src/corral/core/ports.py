@@ -273,7 +273,7 @@ class EventLog(Protocol):
 # -- Inspector, Operator ------------------------------------------------------------------------------------
 
 
-class RunningJob(Struct, frozen=True):
+class CurrentJob(Struct, frozen=True):
     """A job that a worker runs."""
 
     id: str
@@ -294,7 +294,7 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     """When this was written."""
     concurrency: int
     running_count: int = 0
-    running: list[RunningJob] = []
+    running: list[CurrentJob] = []
     """The jobs that have run longest, at most `MOST_RUNNING`."""
     handlers: dict[str, Any] = {}
     """Job names, each with the JSON schema of its data; None where the handler takes any."""

@@ -2,12 +2,15 @@
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
-from corral.core.ports import Inspector, Jobs
+from corral.core.options import Lack
+from corral.core.ports import Inspector, Jobs, Limit
 from corral.protocols.base import BoundPort
 from corral.protocols.wire import pack
 
@@ -16,7 +19,10 @@ PAGE = 500
 
 
 class BaseOperator(BoundPort):
-    """An operator whose verbs take ids or a filter."""
+    """An operator whose verbs take ids or a filter; those that a protocol lacks are refused."""
+
+    protocol: ClassVar[str] = ""
+    lacks: ClassVar[Mapping[str, Lack]] = {}
 
     @property
     @abstractmethod
@@ -32,6 +38,17 @@ class BaseOperator(BoundPort):
 
     async def clean(self, jobs: JobFilter) -> list[str]:
         return await self.remove(replace(jobs, states=jobs.states or frozenset({JobState.COMPLETED})))
+
+    async def update(
+        self, job_id: str, *, data: Any = UNSET, delay: int | None = None, priority: int | None = None
+    ) -> None:
+        raise self.lacks["update"].error(self.protocol)
+
+    async def set_limits(self, concurrency: int | None = None, rate: Limit | None = None) -> None:
+        raise self.lacks["limits"].error(self.protocol)
+
+    async def obliterate(self, force: bool = False) -> None:
+        raise self.lacks["obliterate"].error(self.protocol)
 
     async def _for_jobs(
         self,

@@ -41,7 +41,7 @@ class SupervisorError(Exception):
     """The server cannot be kept running; the text goes to every owner."""
 
 
-class Supervisor:
+class ServerSupervisor:
     """One folder, its server, and the owners' connections."""
 
     def __init__(self, folder: Path, binary: str, first: socket.socket, temporary: bool) -> None:
@@ -294,7 +294,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     connection = socket.socket(fileno=int(first))
     connection.set_inheritable(False)
-    Supervisor(Path(folder), binary, connection, temporary == "temporary").run()
+    ServerSupervisor(Path(folder), binary, connection, temporary == "temporary").run()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from corral.core.job import Claim
 from corral.core.outcome import Cancelled, Completed, Dead, Retry
-from corral.core.ports import MINUTE_BOUNDS_MS, MOST_RUNNING, RunningJob, WorkerRecord
+from corral.core.ports import MINUTE_BOUNDS_MS, MOST_RUNNING, CurrentJob, WorkerRecord
 from corral.worker.attempt import Attempt, RunningAttempt
 from corral.worker.config import WorkerConfig
 
@@ -91,7 +91,7 @@ class RecordWriter:
             concurrency=config.concurrency,
             running_count=len(running),
             running=[
-                RunningJob(one.claim.job.id, one.claim.job.name, now - int((steady - one.started) * 1000))
+                CurrentJob(one.claim.job.id, one.claim.job.name, now - int((steady - one.started) * 1000))
                 for one in nsmallest(MOST_RUNNING, running, key=lambda one: one.started)
             ],
             handlers=self._handlers,

@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import UNSET
-
 from corral.core.filter import JobFilter
 from corral.core.job import JobState
-from corral.core.ports import Jobs, Limit
+from corral.core.ports import Jobs
 from corral.errors import InvalidOptions
 from corral.protocols.bridgemq.inspector import BridgemqInspector
 from corral.protocols.bridgemq.keys import NAME
@@ -23,6 +21,8 @@ MOST_IDS = 100
 
 class BridgemqOperator(BridgemqPort, BaseOperator):
     """The verbs of every protocol, and below what this one alone has."""
+
+    protocol, lacks = NAME, LACKS
 
     @property
     def _inspector(self) -> BridgemqInspector:
@@ -85,16 +85,3 @@ class BridgemqOperator(BridgemqPort, BaseOperator):
         flat = await self._run("audit", *types)
         rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         return [(text(job_type), int(counted), int(active)) for job_type, counted, active in rows]
-
-    # -- what the document has no word for --------------------------------------------------------------
-
-    async def update(
-        self, job_id: str, *, data: Any = UNSET, delay: int | None = None, priority: int | None = None
-    ) -> None:
-        raise LACKS["update"].error(NAME)
-
-    async def set_limits(self, concurrency: int | None = None, rate: Limit | None = None) -> None:
-        raise LACKS["limits"].error(NAME)
-
-    async def obliterate(self, force: bool = False) -> None:
-        raise LACKS["obliterate"].error(NAME)

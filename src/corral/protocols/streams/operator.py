@@ -1,12 +1,9 @@
 """The streams protocol's Operator: writes on demand."""
 
 from collections.abc import Sequence
-from typing import Any
-
-from msgspec import UNSET
 
 from corral.core.job import JobState
-from corral.core.ports import Jobs, Limit
+from corral.core.ports import Jobs
 from corral.protocols.batches import MOST_ROWS
 from corral.protocols.operator import BaseOperator
 from corral.protocols.streams.inspector import StreamsInspector
@@ -20,6 +17,8 @@ DRAINED = 500
 
 class StreamsOperator(StreamsPort, BaseOperator):
     """Cancel, remove, drain and clean; ended jobs as far back as `jobs:events` reaches."""
+
+    protocol, lacks = NAME, LACKS
 
     @property
     def _inspector(self) -> StreamsInspector:
@@ -66,14 +65,3 @@ class StreamsOperator(StreamsPort, BaseOperator):
 
     async def promote(self, jobs: Jobs) -> list[str]:
         raise LACKS["promote"].error(NAME)
-
-    async def update(
-        self, job_id: str, *, data: Any = UNSET, delay: int | None = None, priority: int | None = None
-    ) -> None:
-        raise LACKS["update"].error(NAME)
-
-    async def set_limits(self, concurrency: int | None = None, rate: Limit | None = None) -> None:
-        raise LACKS["limits"].error(NAME)
-
-    async def obliterate(self, force: bool = False) -> None:
-        raise LACKS["obliterate"].error(NAME)
