@@ -38,7 +38,7 @@ def test_dead_jobs_are_replayed_by_reason_and_by_id(app_queue: AppQueue, shell: 
     assert "replay 2 dead jobs with a reason containing 'timed out'" in shell(*words).err
     result = shell(*words, "--yes")
     if not app_queue.can(Capability.RETRY):
-        assert (result.code, "has no retry" in result.err) == (1, True)
+        assert (result.code, "has no replay" in result.err) == (1, True)
         return
     assert [app_queue.state(job_id) for job_id in ids] == [JobState.WAITING, JobState.DEAD, JobState.WAITING]
     wrong = shell("dlq", "replay", *app_queue.words, ids[0], ids[1], "--yes")

@@ -14,7 +14,7 @@ QUEUE = "/v1/queues/streams/jobs"
         ("PUT", "/v1/jobs/x", "GET, HEAD, OPTIONS"),
         ("GET", "/v1/jobs/x/cancel", "OPTIONS, POST"),
         ("POST", "/v1/jobs/x/events", "GET, HEAD, OPTIONS"),
-        ("POST", f"{QUEUE}/jobs", "GET, HEAD, OPTIONS"),
+        ("PUT", f"{QUEUE}/jobs", "GET, HEAD, OPTIONS, POST"),
         ("POST", f"{QUEUE}/workers", "GET, HEAD, OPTIONS"),
         ("POST", f"{QUEUE}/dead-letters", "GET, HEAD, OPTIONS"),
         ("GET", f"{QUEUE}/drain", "OPTIONS, POST"),

@@ -29,6 +29,7 @@ from corral.protocols.wire import (
     text,
     time_ms,
     whole,
+    within,
 )
 
 HIGH_PRIORITY = 7
@@ -168,11 +169,15 @@ def decode_job(
     result = _object(record.result)
     failure = {text(name): value for name, value in fields_of(record.failure).items()}
     state = STATES.get(record.status)
-    attempts_made = count(wire.get("attempt", wire.get("attempts"))) + count(record.attempts)
+    # below 0 after a replay: the attempts that the JSON was written with do not count then
+    since = within(record.attempts or 0, -MOST_COUNT, MOST_COUNT)
+    attempts_made = max(count(wire.get("attempt", wire.get("attempts"))) + (since or 0), 0)
     is_completed = state is JobState.COMPLETED
     reason, trace = _decode_failure(failure, result)
     held_at, holder = _decode_holder(record.holder)
-    broken = broken_fields({b"attempts": record.attempts or b""}, counts=[b"attempts"])
+    broken = (
+        broken_fields({b"attempts": record.attempts or b""}, counts=[b"attempts"]) if since is None else {}
+    )
     return Job(
         id=job_id,
         name=_word(wire.get("type")) or _word(summary.get("type")),
