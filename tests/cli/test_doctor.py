@@ -154,7 +154,7 @@ def test_a_user_that_may_not_run_scripts_is_reported(healthy_server: Server, she
 
 def test_a_refused_command_is_noted_and_the_rest_is_checked(healthy_server: Server, shell: Shell) -> None:
     with healthy_server.connect() as client:
-        client.execute_command("ACL", "SETUSER", "corral", *documented_rules(), "+info")
+        client.execute_command("ACL", "SETUSER", "corral", *documented_rules(), "+info", "-time")
         where = f"redis://corral:secret@127.0.0.1:{healthy_server.port}"
         try:
             findings = examine(shell, "--url", where, code=0)
