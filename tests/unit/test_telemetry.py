@@ -161,10 +161,11 @@ def test_a_line_of_a_handler_and_its_trace_are_json_too(stream):
     assert second["exception"].endswith("KeyError: 'milk'")
 
 
-def test_a_closed_stream_is_no_error(stream):
+def test_a_closed_stream_is_no_error(stream, capsys):
     logs.configure(json=True, stream=stream)
     stream.close()
     logs.logger("worker").warning("nobody reads this")
+    assert capsys.readouterr().err == "", "logging prints no trace of it either"
 
 
 def test_an_unknown_log_level_is_refused():

@@ -78,12 +78,15 @@ async def test_a_long_job_does_not_keep_a_stalled_one_waiting_for_ever(harness, 
     async def long(job):
         await release.wait()
 
-    Watch(harness)
+    watch = Watch(harness)
     suspects = await stall(harness, 2)
     [long_id] = await harness.submit("long", {}, options=JobOptions(attempts=1, lifo=True))
     async with harness.worker(profile=SHORT, concurrency=4):
         later = await submit(harness.producer, [harness.job()])
         await harness.ended(*suspects, *later)
+        assert {watch.starts[job_id] for job_id in (*suspects, *later)} == {1}, (
+            "beside the long job, each once"
+        )
         release.set()
         await harness.ended(long_id)
 
@@ -94,11 +97,15 @@ async def test_claiming_goes_on_beside_a_stalled_job_that_runs_for_long(harness,
 
     @harness.handle("work")
     async def work(job):
+        started[job.id] += 1
         if job.id in suspects:
             await release.wait()
 
+    started: Counter[str] = Counter()
     suspects = await stall(harness, 1)
     async with harness.worker(profile=SHORT, concurrency=4):
-        await harness.ended(*await submit(harness.producer, [harness.job() for _ in range(3)]))
+        later = await submit(harness.producer, [harness.job() for _ in range(3)])
+        await harness.ended(*later)
+        assert started == Counter([*suspects, *later]), "beside the stalled job, each once"
         release.set()
         await harness.ended(*suspects)
