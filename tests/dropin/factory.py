@@ -15,6 +15,15 @@ async def nothing(job: Any, token: str) -> None:
     """A processor that does nothing."""
 
 
+async def until_workers(queue: Queue, count: int) -> None:
+    """Wait until so many workers are connected to the queue's server."""
+
+    async def are_connected() -> bool:
+        return await queue.getWorkersCount() == count
+
+    await until(are_connected, f"{count} workers of {queue.name!r}")
+
+
 class Factory:
     """Creates objects of the drop-in on one server, and closes them."""
 

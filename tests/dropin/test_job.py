@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corral.bullmq import Job, UnrecoverableError
-from tests.dropin.factory import EventRecorder, Factory
+from tests.dropin.factory import EventRecorder, Factory, until_workers
 from tests.dropin.node_queue import NodeQueue
 
 
@@ -172,6 +172,7 @@ async def test_fetch_next_claims_the_next_job(factory: Factory) -> None:
     assert (following.id, following.data, limited, due) == ("2", {"b": 2}, 0, 0)
     await following.moveToCompleted(2, "token")
     assert await factory.queue().getCompletedCount() == 2
+    await until_workers(factory.queue(), 1)  # the one that claimed the first
 
 
 @pytest.mark.parametrize(

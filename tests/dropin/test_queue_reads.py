@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from corral.bullmq import Queue
-from tests.dropin.factory import Factory
+from tests.dropin.factory import Factory, until_workers
 from tests.dropin.node_queue import NodeQueue
 from tests.support.polling import until
 
@@ -128,11 +128,11 @@ async def test_workers_and_listeners_are_listed_as_node_lists_them(
     factory: Factory, node_queue: NodeQueue
 ) -> None:
     queue = factory.queue()
-    assert await queue.getWorkers() == []
+    await until_workers(queue, 0)
     worker = factory.worker(called="packer")
-    await until(queue.getWorkersCount)
+    await until_workers(queue, 1)
     factory.worker()
-    await until(lambda: _is(queue, 2))
+    await until_workers(queue, 2)
     names = sorted(worker["rawname"] for worker in await queue.getWorkers())
     assert names == ["bull:bWFpbA==", "bull:bWFpbA==:w:packer"]
     assert sorted(each["rawname"] for each in await node_queue("getWorkers")) == names
@@ -143,10 +143,6 @@ async def test_workers_and_listeners_are_listed_as_node_lists_them(
     await factory.events()
     await until(queue.getQueueEvents)
     assert len(await node_queue("getQueueEvents")) == 1
-
-
-async def _is(queue: Queue, count: int) -> bool:
-    return await queue.getWorkersCount() == count
 
 
 async def test_a_version_that_node_wrote_is_read(factory: Factory, node_queue: NodeQueue) -> None:

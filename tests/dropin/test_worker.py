@@ -16,7 +16,7 @@ from corral.bullmq import (
     WaitingError,
     Worker,
 )
-from tests.dropin.factory import EventRecorder, Factory
+from tests.dropin.factory import EventRecorder, Factory, until_workers
 from tests.dropin.node_queue import NodeQueue
 from tests.support.polling import block, until
 
@@ -548,6 +548,7 @@ async def test_a_job_that_must_fail_before_it_runs_has_nodes_stack_trace(
     await node_queue.works()
     await until(theirs.isFailed)
     await node_queue.node("close", handle="worker", force=True)
+    await until_workers(queue, 0)
     ours = await doomed()
     recorder = EventRecorder(factory.worker(), "failed")
     await recorder.wait_for("failed")

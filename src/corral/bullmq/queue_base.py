@@ -130,7 +130,11 @@ class QueueBase(EventEmitter):
 
     async def next_job_data(self, token: str) -> NextJobData:
         """Claim the next job under `token`."""
-        claim, rest = await self.claim(self.broker(), token)
+        broker = self.broker()
+        try:
+            claim, rest = await self.claim(broker, token)
+        finally:
+            await broker.close()
         until = rest.until or 0
         limited = max(until - wall_clock(), 0) if rest.reason is RestReason.LIMITED else 0
         due = until if rest.reason is RestReason.DRAINED else 0
