@@ -415,6 +415,7 @@ class Corral(Hooks):
             policy=self.policy,
             clock=self.clock,
             metrics=self.metrics.queue(protocol.spec.name, queue, protocol.spec.metric_names),
+            has_delays=Capability.DELAY in protocol.spec.capabilities,
             **options,
         )
         return Worker(config)

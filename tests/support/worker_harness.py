@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from corral.core.job import Job, JobOptions, JobState
+from corral.core.options import Capability
 from corral.core.ports import Profile
 from corral.protocols.base import Binding
 from corral.store.client import Reconnect, Store
@@ -94,6 +95,7 @@ class WorkerHarness(QueueHarness):
             clock=self.clock,
             metrics=self.metrics.queue(self.protocol.spec.name, self.queue),
             listener=self.worker_events.append,
+            has_delays=Capability.DELAY in self.protocol.spec.capabilities,
             **options,
         )
         return Worker(config)

@@ -11,7 +11,7 @@ from typing import Any
 from corral import Corral, JobContext
 from corral.store.client import Reconnect
 from corral.telemetry import logs
-from corral.worker import WorkerEvent, WorkerEventKind
+from corral.worker import WorkerEvent, WorkerEventKind, isolation
 
 JOB = "tool"
 """A job name that every protocol knows."""
@@ -60,6 +60,7 @@ async def handle(job: JobContext, report: Report) -> Any:
 
 async def serve(order: dict[str, Any], report: Report) -> None:
     """Work until killed."""
+    isolation.ALONE_S = order["profile"].pop("alone_s", isolation.ALONE_S)
     app = Corral(order["url"], protocol=order["protocol"])
 
     @app.job(JOB)

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import Counter
+from contextlib import AsyncExitStack
 
 from corral.core.job import JobOptions, JobState
 from corral.core.ports import Profile
 from tests.support.jobs import submit
-from tests.support.polling import until
+from tests.support.polling import becomes_true, until
 from tests.support.worker_harness import WorkerHarness
 
 SHORT = Profile(name="w", lock_ms=2000, recover_ms=200, max_stalls=5)
@@ -109,3 +110,28 @@ async def test_claiming_goes_on_beside_a_stalled_job_that_runs_for_long(harness,
         assert started == Counter([*suspects, *later]), "beside the stalled job, each once"
         release.set()
         await harness.ended(*suspects)
+
+
+async def check_suspects_alone(harness, monkeypatch, workers: int) -> None:
+    """Run 3 jobs that have stalled for longer than claiming waits for them, beside 6 others."""
+    monkeypatch.setattr("corral.worker.isolation.ALONE_S", 0.05)
+    watch = Watch(harness, seconds=0.25)
+    suspects = await stall(harness, 3)
+    async with AsyncExitStack() as stack:
+        for _ in range(workers):
+            await stack.enter_async_context(harness.worker(profile=SHORT, concurrency=4))
+        assert await becomes_true(lambda: watch.starts), "the first of them runs"
+        others = await submit(harness.producer, [harness.job() for _ in range(6)])
+        jobs = await harness.ended(*suspects, *others)
+    assert {job.state for job in jobs} == {JobState.COMPLETED}
+    assert set(watch.starts.values()) == {1}
+    assert [watch.beside[job_id] & set(suspects) for job_id in suspects] == [set()] * 3
+    assert any(watch.beside[job_id] & set(suspects) for job_id in others), "others need not wait that long"
+
+
+async def test_no_two_jobs_that_have_stalled_run_at_once_however_long_they_take(each_harness, monkeypatch):
+    await check_suspects_alone(each_harness, monkeypatch, workers=1)
+
+
+async def test_no_two_jobs_that_have_stalled_run_at_once_in_two_workers_of_a_process(harness, monkeypatch):
+    await check_suspects_alone(harness, monkeypatch, workers=2)

@@ -117,6 +117,7 @@ class Worker(QueueBase):
                     policy=retry_policy(runner.backoff),
                     concurrency=self.opts["concurrency"],
                     listener=runner.listen,
+                    has_delays=True,
                 )
             )
             try:

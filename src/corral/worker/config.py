@@ -76,6 +76,8 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
     metrics: QueueMetrics = msgspec.field(default_factory=lambda: Metrics().queue("", ""))
     listener: Listener | None = None
     logs_payloads: bool = False
+    has_delays: bool = False
+    """Whether a job can be put back for later."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.concurrency <= MOST_CONCURRENCY:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from corral.core.job import Claim
-from corral.core.outcome import Released, Settlement
+from corral.core.outcome import Postponed, Released, Settlement
 from corral.core.ports import Rest, RestReason, Turn
 from corral.errors import LockMissing, RedisError
 from corral.telemetry.logs import logger
@@ -35,6 +35,8 @@ MOST_SLOW_CLAIMS = 32
 SLOW_S = 0.010
 SLOTS_FREED = (RestReason.MAXED, RestReason.LIMITED)
 """Where no more could be claimed for one of these reasons, a settlement may have freed a slot."""
+
+RELEASED = Released()
 
 
 class RoundTrip(Struct, eq=False):
@@ -93,7 +95,7 @@ class TurnLoop:
         self._redis_wait = RedisWait(config, monitor)
         self._job_wait = JobWait(config, broker, monitor, self._woken)
         self._wake = asyncio.Event()
-        self._isolation = Isolation(self.held, self._wake.set)
+        self._isolation = Isolation(self.held, self._wake.set, config.has_delays)
         self._ended: deque[EndedAttempt] = deque()
         self._under_way: deque[tuple[RoundTrip, asyncio.Task[Turn]]] = deque()
         """In the order in which they were sent, and are answered."""
@@ -176,6 +178,7 @@ class TurnLoop:
         finally:
             await self._job_wait.stop()
             self._late.close()
+            self._isolation.stop()
             for _, reply in self._under_way:
                 reply.cancel()
 
@@ -233,7 +236,7 @@ class TurnLoop:
         return self._isolation.limit(want, is_answered=bool(self._new_claims))
 
     def _advance_isolation(self) -> None:
-        if self._isolation.phase is Phase.OPEN:
+        if self._isolation.is_open:
             return
         is_idle = not (self.held or self._new_claims or self._is_claim_pending())
         if self._isolation.advance(is_idle):
@@ -304,9 +307,9 @@ class TurnLoop:
         if not self._is_claiming:
             self._release(claims, locked_at)
             return
-        claims, apart = self._isolation.admit(claims, not self.held and not self._is_claim_pending())
-        self._release(apart, locked_at)
-        attempts = self.executor.prepare(claims, locked_at)
+        admission = self._isolation.admit(claims, not self.held and not self._is_claim_pending())
+        self._release(admission.apart, locked_at, admission.outcome)
+        attempts = self.executor.prepare(admission.start, locked_at)
         self._isolation.started(attempts)
         # held before they start: a handler may block the loop from its first line on
         self.held.update(dict.fromkeys(attempts))
@@ -315,11 +318,13 @@ class TurnLoop:
                 self._monitor.emit(WorkerEvent(WorkerEventKind.ACTIVE, attempt.claim))
         self.executor.start(attempts, locked_at)
 
-    def _release(self, claims: Iterable[Claim], locked_at: Moment) -> None:
+    def _release(
+        self, claims: Iterable[Claim], locked_at: Moment, outcome: Released | Postponed = RELEASED
+    ) -> None:
         for claim in claims:
             attempt = Attempt(claim, locked_at)
             self.held[attempt] = None
-            self.ended(EndedAttempt(attempt, Settlement(claim, Released(), self._clock()), None))
+            self.ended(EndedAttempt(attempt, Settlement(claim, outcome, self._clock()), None))
 
     def adopt(self, claims: Sequence[Claim]) -> None:
         """Execute claims that did not come from a turn; release those without a free slot."""
