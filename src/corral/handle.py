@@ -1,7 +1,6 @@
 """JobHandle: a job that was added, and what became of it."""
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -12,6 +11,7 @@ from corral.core.conversion import Conversion
 from corral.core.event import EventKind, JobEvent
 from corral.core.job import Job, JobState
 from corral.core.options import seconds
+from corral.core.outcome import error_class_of
 from corral.core.ports import JobEnd
 from corral.errors import JobFailed
 from corral.results import BLOCK_S, moment
@@ -23,7 +23,6 @@ R = TypeVar("R")
 
 ENDS = (EventKind.COMPLETED, EventKind.DEAD, EventKind.CANCELLED, "removed")
 """The kinds of events with which a job ends."""
-_ERROR_LINE = re.compile(r"^([A-Za-z_][\w.<>]*)(?::|$)")
 
 
 class JobHandle(Generic[R]):
@@ -134,20 +133,6 @@ class JobHandle(Generic[R]):
     async def retry(self) -> bool:
         """Put the ended job back in the queue with the attempts it has made; return whether it was."""
         return bool(await self.queue.retry([self.id]))
-
-
-def error_class_of(trace: str) -> str | None:
-    """Return the name of the class of the exception that a traceback ends with; Node's begins with it.
-
-    >>> error_class_of("Traceback (most recent call last):\\n  File …\\nshop.GatewayDown: busy")
-    'shop.GatewayDown'
-    """
-    lines = trace.splitlines()
-    is_python = any(line.startswith("Traceback ") for line in lines)
-    for line in reversed(lines) if is_python else lines[:1]:
-        if match := _ERROR_LINE.match(line):
-            return match[1]
-    return None
 
 
 async def with_stored(handles: list[JobHandle[R]]) -> list[JobHandle[R]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from corral.core.job import Job
 from corral.core.outcome import Completed, Retry
 from corral.protocols import protocol_named
 from corral.telemetry import logs
@@ -171,3 +172,15 @@ def test_a_closed_stream_is_no_error(stream, capsys):
 def test_an_unknown_log_level_is_refused():
     with pytest.raises(ValueError, match="log level 'loud' is unknown; use one of debug, info"):
         logs.configure(level="loud")
+
+
+def test_a_handlers_line_for_people_has_its_job(stream):
+    logs.configure(json=False, stream=stream)
+    assert logs.configuration() == ("info", False)
+    logging.getLogger("shop").info("outside")
+    token = logs.current_job.set(Job(id="7", name="send", queue="mail", data=None, attempts_made=1))
+    logging.getLogger("shop").info("inside")
+    logs.current_job.reset(token)
+    outside, inside = stream.getvalue().splitlines()
+    assert outside.endswith("shop: outside")
+    assert inside.endswith("shop: inside queue=mail job=7 name=send attempt=2")

@@ -19,6 +19,7 @@ from corral.cli.status import QueueStatus, full_name, identity, in_use, status_o
 from corral.cli.worker import load_app
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
+from corral.core.outcome import error_class_of
 from corral.errors import InvalidOptions, InvalidPayload
 from corral.protocols import option_help, priority_help
 from corral.queue import Queue
@@ -110,11 +111,19 @@ def job_document(queue: Queue, job: Job) -> dict[str, Any]:
 
 
 def _job_row(queue: Queue, job: Job) -> list[str]:
-    text = job.reason if job.reason is not None else json_text(job.data)
+    text = _reason_text(job) if job.reason is not None else json_text(job.data)
     short = text if len(text) <= REASON_WIDTH else f"{text[: REASON_WIDTH - 1]}…"
     since = time_text(job.finished_at or job.started_at or job.created_at)
     attempts = f"{job.attempts_made}/{max(job.options.attempts, 1)}"
     return [job.id, job.queue, queue.protocol.spec.name, truncated(job.name), attempts, since, short]
+
+
+def _reason_text(job: Job) -> str:
+    """Return the reason with the class of the error, where the traceback tells it."""
+    reason = job.reason or ""
+    name = (error_class_of(job.trace[-1]) or "") if job.trace else ""
+    name = name.rpartition(".")[2]
+    return f"{name}: {reason}" if name and not reason.startswith(name) else reason
 
 
 @group.command("add")

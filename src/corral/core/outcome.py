@@ -1,5 +1,6 @@
 """Outcomes: how an attempt ended, and the function that decides it."""
 
+import re
 from collections.abc import Callable
 from typing import Generic
 
@@ -75,6 +76,7 @@ class Abandoned(Struct, frozen=True, tag=True):
 Outcome = (
     Completed | Retry | Dead | Cancelled | Released | Postponed | WaitingChildren | AlreadyMoved | Abandoned
 )
+_ERROR_LINE = re.compile(r"^([A-Za-z_][\w.<>]*)(?::|$)")
 UNWRITTEN = (AlreadyMoved, Abandoned)
 """The outcomes of which a protocol writes nothing."""
 
@@ -151,12 +153,32 @@ def _decide(job: Job, error: BaseException, reason: str, trace: str, policy: Ret
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the error's message, or its type where it has none; always valid text."""
+    """Return the error's message, or its type where it has none; always valid text.
+
+    >>> reason_of(KeyError("milk"))
+    "KeyError: 'milk'"
+    """
     try:
         text = str(error)
     except Exception:
         text = ""
+    if text and isinstance(error, KeyError):
+        text = f"{type(error).__name__}: {text}"  # its message is nothing but the key
     return text.encode("utf-8", "backslashreplace").decode() or type(error).__name__
+
+
+def error_class_of(trace: str) -> str | None:
+    """Return the name of the class of the exception that a traceback ends with; Node's begins with it.
+
+    >>> error_class_of("Traceback (most recent call last):\\n  File …\\nshop.GatewayDown: busy")
+    'shop.GatewayDown'
+    """
+    lines = trace.splitlines()
+    is_python = any(line.startswith("Traceback ") for line in lines)
+    for line in reversed(lines) if is_python else lines[:1]:
+        if match := _ERROR_LINE.match(line):
+            return match[1]
+    return None
 
 
 def unwrap_group(error: BaseException) -> BaseException:

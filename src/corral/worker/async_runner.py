@@ -16,6 +16,7 @@ from time import perf_counter
 from types import coroutine
 from typing import Any
 
+from corral.telemetry.logs import current_job
 from corral.worker.attempt import Attempt, LockAge, Moment, RunningAttempt, moment
 from corral.worker.context import JobContext
 from corral.worker.settling import Settler, completed
@@ -150,6 +151,7 @@ class AsyncRunner:
                     continue
             attempt = ready.popleft()
             attempt.started = started = now
+            current_job.set(attempt.claim.job)
             step = copy_context().run
             try:
                 coro = attempt.handler.fn(attempt.context)

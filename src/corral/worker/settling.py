@@ -1,6 +1,7 @@
 """Settling: what a handler returned or raised becomes a settlement."""
 
 from collections.abc import Callable
+from logging import DEBUG, ERROR, WARNING
 from traceback import format_exception
 from types import TracebackType
 from typing import Any
@@ -21,6 +22,7 @@ from corral.core.outcome import (
     RetryPolicy,
     Settlement,
     decide,
+    error_class_of,
     unwrap_group,
 )
 from corral.core.payload import encode
@@ -89,6 +91,7 @@ class Settler:
         self._logs_payloads = config.logs_payloads
         self._ended = ended
         self._log = logger("executor", queue=config.queue)
+        self._logs_completed = self._log.is_enabled(DEBUG)
 
     def end(self, attempt: RunningAttempt, outcome: Outcome, seconds: float | None) -> None:
         """End the attempt with this outcome; dropped if it has ended before."""
@@ -98,6 +101,9 @@ class Settler:
             self._ended(EndedAttempt(attempt, settlement, seconds))
             if isinstance(outcome, _FAILED):
                 self._log_failure(attempt.claim.job, outcome)
+            elif self._logs_completed and isinstance(outcome, Completed):
+                job = attempt.claim.job
+                self._log.debug("completed", job=job.id, name=job.name, seconds=round(seconds or 0, 6))
             elif isinstance(outcome, Abandoned):
                 job = attempt.claim.job
                 self._log.error("an attempt is left unsettled", job=job.id, name=job.name, why=outcome.reason)
@@ -148,13 +154,15 @@ class Settler:
 
     def _log_failure(self, job: Job, outcome: Retry | Dead) -> None:
         fields = {"data": job.data} if self._logs_payloads else {}
-        log = self._log.error if isinstance(outcome, Dead) else self._log.warning
-        log(
+        self._log.failure(
+            ERROR if isinstance(outcome, Dead) else WARNING,
             "an attempt failed",
+            outcome.trace,
             job=job.id,
             name=job.name,
             attempt=job.attempts_made + 1,
             outcome=type(outcome).__name__.lower(),
+            error=error_class_of(outcome.trace),
             reason=_cut(outcome.reason),
             **fields,
         )

@@ -14,6 +14,7 @@ from corral.core.job import Claim
 from corral.core.outcome import Outcome
 from corral.core.ports import Reporter
 from corral.errors import ProcessDied
+from corral.telemetry.logs import current_job
 from corral.worker.attempt import RunningAttempt
 from corral.worker.context import SyncJobContext
 from corral.worker.processes.errors import RemoteError
@@ -142,6 +143,7 @@ class ThreadRunner:
     # -- in the threads -----------------------------------------------------------------------------------
 
     def _run_in_thread(self, attempt: ThreadAttempt) -> None:
+        current_job.set(attempt.claim.job)
         try:
             outcome = completed(attempt.claim.job, attempt.handler.fn(attempt.context))
         except BaseException as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import ctypes
 import importlib
 import inspect
@@ -23,6 +24,7 @@ import msgspec
 from corral.core.job import Claim, Job
 from corral.core.retry import classifier
 from corral.errors import Unrecoverable
+from corral.telemetry import logs
 from corral.worker.context import BaseJobContext, JobContext, SyncJobContext, WorkerScope
 from corral.worker.handlers import HandlerFunction, is_async, signature_of, with_arguments
 from corral.worker.processes.errors import RemoteError, describe, rebuild
@@ -42,9 +44,11 @@ class Order(NamedTuple):
     job: Job
 
 
-def main(pipe: Connection, parent: int) -> None:
+def main(pipe: Connection, parent: int, log_configuration: tuple[str, bool] | None) -> None:
     """Run one job after the other until the pipe closes."""
     _die_with(parent)
+    if log_configuration is not None:
+        logs.configure(*log_configuration)
     for number in (signal.SIGINT, signal.SIGTERM):
         # a signal to the whole group is for the parent to handle; a function, not SIG_IGN, because that
         # would be inherited by processes a handler starts
@@ -139,6 +143,7 @@ class ParentPipe:
         """Wait for a job, run it, and send its outcome or error."""
         order = self._orders.get()
         self._running = order.ticket
+        logs.current_job.set(order.job)
         try:
             found = find(order.module, order.name)
             outcome = completed(order.job, self._call(found, order.job, runner))
@@ -159,7 +164,7 @@ class ParentPipe:
         else:
             self._begin(SyncJobContext(claim, scope, self))
         result = found.fn(self._context)
-        return runner.run(result) if found.is_awaited else result
+        return runner.run(result, context=contextvars.copy_context()) if found.is_awaited else result
 
     def _resources(self, owner: HandlerFunction, runner: asyncio.Runner) -> Any:
         """Return the resources of the handler's app, opened by its first job; they end with this process."""

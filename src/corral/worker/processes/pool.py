@@ -17,6 +17,7 @@ import msgspec
 from corral.core.job import Claim, Job
 from corral.core.outcome import Completed, Dead, Outcome
 from corral.errors import JobTimeout, ProcessDied
+from corral.telemetry.logs import configuration
 from corral.worker.context import BaseJobContext, ClaimReporter, WorkerScope
 from corral.worker.handlers import Handler
 from corral.worker.processes import child
@@ -41,7 +42,7 @@ class HandlerProcess:
         self.has_begun = False
         """Whether the handler of the last job has begun."""
         self.process: SpawnProcess = _SPAWN.Process(
-            target=child.main, args=(child_pipe, os.getpid()), name="corral-handler"
+            target=child.main, args=(child_pipe, os.getpid(), configuration()), name="corral-handler"
         )
         with _starting:
             self.process.start()
