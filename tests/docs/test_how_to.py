@@ -14,7 +14,15 @@ from tests.docs.pages import COMMANDS, HOME, Page
 from tests.support.polling import eventually
 from tests.support.shell import corral, start
 
-PAGES = ["retries", "cron", "logging", "routing", "migrate-from-rq", "migrate-from-celery", "migrate-from-arq"]
+PAGES = [
+    "retries",
+    "cron",
+    "logging",
+    "routing",
+    "migrate-from-rq",
+    "migrate-from-celery",
+    "migrate-from-arq",
+]
 ADDS = {
     "routing": ("studio.py", "films", 2),
     "migrate-from-rq": ("shop.py", "mail", 1),
