@@ -1,7 +1,6 @@
 """Corral, the application object: its server, queues, handlers and schedules."""
 
 import asyncio
-import multiprocessing
 import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -39,7 +38,6 @@ from corral.hooks import Hooks
 from corral.job_type import JobCall, JobDecorator, JobType, JobTypes, job_type_of
 from corral.protocols import DEFAULT_PROTOCOL, in_one_slot, names_with, protocol_named
 from corral.protocols.base import Binding, Ports, Protocol
-from corral.protocols.records import QueueRecords
 from corral.queue import Queue
 from corral.results import ResultListener
 from corral.running import SharedLifespan, Signals, run_until_idle, stop_when_idle, to_each, together
@@ -51,13 +49,11 @@ from corral.store.cluster import has_tag
 from corral.store.embedded import EmbeddedServer
 from corral.sync import SyncRunner
 from corral.telemetry.logs import logger
-from corral.telemetry.metrics import Metrics
 from corral.worker import (
     DEFAULT_CONCURRENCY,
     Connections,
     HandlerRegistry,
     Listener,
-    Worker,
     WorkerConfig,
     wall_clock,
 )
@@ -69,6 +65,10 @@ from corral.worker_options import (
     heartbeat_of,
     profile_of,
 )
+
+if TYPE_CHECKING:
+    from corral.telemetry.metrics import Metrics
+    from corral.worker.worker import Worker
 
 GRACE_S = 30.0
 """How long active jobs may go on after the first signal."""
@@ -111,7 +111,7 @@ class Corral(Hooks):
         keep_dead: int | timedelta | Keep | Mapping[str, Any] | None = None,
         lifespan: Callable[["Corral"], AbstractAsyncContextManager[Any]] | None = None,
         clock: Callable[[], int] | None = None,
-        metrics: Metrics | None = None,
+        metrics: "Metrics | None" = None,
     ) -> None:
         super().__init__(nullcontext if lifespan is None else lambda: lifespan(self))
         self._url = url or os.environ.get("REDIS_URL") or None
@@ -143,7 +143,7 @@ class Corral(Hooks):
         for name, value in self._keep.items():
             checked_keep(name, value)
         self._clock = clock or ServerClock(wall_clock, _warn_of_clock)
-        self.metrics = metrics or Metrics()
+        self._metrics = metrics
         self.sync = SyncRunner()
 
     # -- for producers ----------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class Corral(Hooks):
         listener: Listener | None = None,
         reconnect: Reconnect | None = None,
         **options: Unpack[ProfileOptions],
-    ) -> list[Worker]:
+    ) -> "list[Worker]":
         """Return a worker for each queue that has a handler; `queues` and `protocol` select queues.
 
         `queues` may also be a mapping of queues to their own concurrency: `{"orders": 50, "mail": 5}`.
@@ -339,7 +339,7 @@ class Corral(Hooks):
                 if idle_check is not None:
                     idle_check.cancel()
 
-    def _waiting_count(self, worker: Worker) -> Callable[[], Awaitable[int]]:
+    def _waiting_count(self, worker: "Worker") -> Callable[[], Awaitable[int]]:
         queue = self.queue(worker.queue, worker.config.protocol)
 
         async def count() -> int:
@@ -374,6 +374,15 @@ class Corral(Hooks):
             self._url, self._clock = before
 
     @property
+    def metrics(self) -> "Metrics":
+        """The metrics of this app's workers."""
+        if self._metrics is None:
+            from corral.telemetry.metrics import Metrics
+
+            self._metrics = Metrics()
+        return self._metrics
+
+    @property
     def is_ready(self) -> bool:
         """Whether `run` is under way, with every worker claiming jobs and Redis replying."""
         return bool(self._running) and all(worker.is_ready for worker in self._running)
@@ -401,7 +410,9 @@ class Corral(Hooks):
         who: Profile,
         reconnect: Reconnect,
         **options: Any,
-    ) -> Worker:
+    ) -> "Worker":
+        from corral.worker.worker import Worker
+
         if who.promote_ms is None:
             who = msgspec.structs.replace(who, promote_ms=protocol.spec.promote_ms)
         config = WorkerConfig(
@@ -431,6 +442,8 @@ class Corral(Hooks):
         @asynccontextmanager
         async def open_connections() -> AsyncIterator[Connections]:
             store = Store(self.url)
+            from corral.protocols.records import QueueRecords
+
             binding = Binding(store, queue, self.namespace(protocol), self.clock, who)
             ports = protocol.bind(binding)
             try:
@@ -526,6 +539,8 @@ def _check_private_server() -> None:
 
 def _check_not_imported() -> None:
     """Refuse to run in a process spawned for a handler, which imports the program first."""
+    import multiprocessing
+
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise InvalidOptions(
             "this program is being imported by a process that should run one handler of it; "

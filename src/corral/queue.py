@@ -38,11 +38,11 @@ from corral.errors import (
 )
 from corral.handle import JobHandle, with_stored
 from corral.protocols.base import Ports, Protocol, unsupported
-from corral.protocols.records import QueueRecords
 from corral.results import ResultListener
 
 if TYPE_CHECKING:
     from corral.app import Corral
+    from corral.protocols.records import QueueRecords
 
 T = TypeVar("T")
 
@@ -294,7 +294,9 @@ class Queue:
         return await self.ports.inspector.logs(job_id, start, count)
 
     @cached_property
-    def _records(self) -> QueueRecords:
+    def _records(self) -> "QueueRecords":
+        from corral.protocols.records import QueueRecords
+
         return QueueRecords(self.app.binding(self), self.protocol.spec.name, self.ports.inspector)
 
     async def workers(self) -> list[WorkerInfo]:

@@ -11,10 +11,11 @@ from corral.core.ports import RestReason
 from corral.errors import InvalidOptions, RedisError
 from corral.queue import Queue
 from corral.telemetry.logs import logger
-from corral.worker import Listener, Worker, WorkerEvent, WorkerEventKind
+from corral.worker import Listener, WorkerEvent, WorkerEventKind
 
 if TYPE_CHECKING:
     from corral.app import Corral
+    from corral.worker.worker import Worker
 
 IDLE_CHECK_S = 0.05
 """How often a burst looks whether there is anything left to do."""
@@ -46,7 +47,7 @@ class Signals:
             for number in self.NUMBERS:
                 loop.remove_signal_handler(number)
 
-    async def serve(self, worker: Worker) -> None:
+    async def serve(self, worker: "Worker") -> None:
         """Start the worker and run it; a signal that comes before it has started is kept for it."""
         task = asyncio.current_task()
         assert task is not None
@@ -76,11 +77,11 @@ class Signals:
         for task in self._starting.values():
             task.cancel()
 
-    def _stop(self, worker: Worker) -> None:
+    def _stop(self, worker: "Worker") -> None:
         self._stopping.append(asyncio.ensure_future(worker.stop(self._grace)))
 
 
-async def together(runs: Mapping[Worker, asyncio.Task[None]]) -> None:
+async def together(runs: "Mapping[Worker, asyncio.Task[None]]") -> None:
     """Wait for all workers; where one fails, stop the others and raise its error."""
     tasks = list(runs.values())
     try:
@@ -159,7 +160,7 @@ def to_each(listeners: Sequence[Listener]) -> Listener | None:
 
 
 async def stop_when_idle(
-    workers: Mapping[Worker, Callable[[], Awaitable[int]]], stop: Callable[[], None]
+    workers: "Mapping[Worker, Callable[[], Awaitable[int]]]", stop: Callable[[], None]
 ) -> None:
     """Call `stop` once no worker holds a job and no queue has waiting ones, but for paused queues.
 
@@ -179,7 +180,9 @@ async def stop_when_idle(
         await asyncio.sleep(IDLE_CHECK_S)
 
 
-def is_idle(worker: Worker, reasons: Sequence[RestReason] = (RestReason.DRAINED, RestReason.PAUSED)) -> bool:
+def is_idle(
+    worker: "Worker", reasons: Sequence[RestReason] = (RestReason.DRAINED, RestReason.PAUSED)
+) -> bool:
     """Return whether the worker has nothing to do, for one of these reasons."""
     rest = worker.idle_rest
     return rest is not None and rest.reason in reasons
@@ -234,7 +237,7 @@ async def _run_due(app: "Corral") -> tuple[int, int | None]:
             return total, min(due_times, default=None)
 
 
-async def _serve(worker: Worker, queue: Queue) -> list[int]:
+async def _serve(worker: "Worker", queue: Queue) -> list[int]:
     """Run a worker until its queue has nothing more for it; return when it will have."""
     await worker.start()
     running = asyncio.create_task(worker.run())

@@ -3,15 +3,15 @@
 import pytest
 
 from corral import Corral, JobFilter, JobState, Unsupported, protocols
+from tests.support import list_protocol
 from tests.support.apps import working
-from tests.support.list_protocol import PROTOCOL
 from tests.support.polling import becomes_true
 from tests.support.servers import Server
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocols, "PROTOCOLS", (*protocols.PROTOCOLS, PROTOCOL))
+    monkeypatch.setitem(protocols.MODULES, "list", list_protocol.__name__)
 
 
 async def test_its_jobs_are_added_run_and_read(server: Server) -> None:

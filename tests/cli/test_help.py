@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
+from corral.cli import COMMANDS, GROUPS, LateCommand, root
 from tests.cli.conftest import AppQueue
 from tests.support.shell import Said, corral
 
@@ -17,6 +19,13 @@ from tests.support.shell import Said, corral
 def test_help_names_every_command(words: list[str]) -> None:
     result = corral(*words)
     assert all(command in result.out + result.err for command in ("demo", "worker", "queue", "job", "events"))
+
+
+@pytest.mark.parametrize(("name", "line"), [*COMMANDS.items(), *GROUPS.items()])
+def test_the_line_in_the_help_is_the_first_of_the_commands_own_help(name: str, line: str) -> None:
+    command = typer.main.get_command(root).commands[name]  # type: ignore[attr-defined]
+    assert isinstance(command, LateCommand)
+    assert command.load().get_short_help_str(limit=100) == line
 
 
 @pytest.mark.parametrize("command", ["queue ls", "queue add", "job show", "events tail", "worker", "demo"])
@@ -38,6 +47,7 @@ def test_no_line_of_a_list_of_commands_is_cut_off(group: str) -> None:
     ("words", "message"),
     [
         (["queue", "show"], "Missing argument 'QUEUE'"),
+        (["quue", "ls"], "No such command 'quue'. Did you mean 'queue'?"),
         (["queue", "pase", "mail"], "No such command 'pase'. Did you mean 'pause'?"),
         (["queue", "ls", "--protcol", "bullmq"], "--protcol"),
         (["queue", "add", "mail", "greet", "--delay", "soon"], "--delay"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from corral.cli import root
+from corral.cli import LateCommand, root
 
 HOME = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -24,6 +24,8 @@ LONG_RUNNING = ("corral worker", "corral gateway", "corral events tail")
 def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command by its words."""
     for name, command in group.commands.items():
+        if isinstance(command, LateCommand):
+            command = command.load()
         if hasattr(command, "commands"):
             yield from commands(command, (*before, name))
         else:

@@ -8,7 +8,7 @@ import pytest
 
 from corral import Corral, Job, Unrecoverable
 from corral.core.ports import Flow
-from corral.protocols import PROTOCOLS, protocol_names
+from corral.protocols import all_protocols, protocol_names
 from tests.gateway.conftest import OpenGateway
 from tests.support.apps import ended, working
 from tests.support.gateway import Gateway, problem_of
@@ -125,7 +125,7 @@ def test_what_a_protocol_lacks_is_what_it_refuses(gateway: Gateway, protocol: st
         else:
             assert response.status_code < 300, (verb, response.text)
     assert set(lacks) <= {*calls, "pause-schedule"}
-    [spec] = [one.spec for one in PROTOCOLS if one.spec.name == protocol]
+    [spec] = [one.spec for one in all_protocols() if one.spec.name == protocol]
     assert set(lacks) == set(spec.lacks)
 
 

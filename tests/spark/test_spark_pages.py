@@ -41,7 +41,7 @@ def test_every_column_is_on_the_page(spark, tmp_path: Path):
 def test_every_verdict_exit_code_and_option_of_the_lake_is_on_the_page():
     assert {str(verdict) for verdict in AuditVerdict} - NAMED == set()
     assert f"| command | {AuditExit.NOTHING_LOST} | {AuditExit.WRONG} | {AuditExit.UNPROVABLE} |" in REFERENCE
-    lake = typer.main.get_command(root).commands["lake"]  # type: ignore[attr-defined]
+    lake = typer.main.get_command(root).commands["lake"].load()  # type: ignore[attr-defined]
     for name, command in lake.commands.items():
         assert f"corral lake {name}" in REFERENCE
         for parameter in command.params:

@@ -11,7 +11,8 @@ import redis
 
 from corral import Corral, JobContext, JobState, RedisError
 from corral.store.client import Reconnect
-from corral.worker import Worker, WorkerEvent, WorkerEventKind
+from corral.worker import WorkerEvent, WorkerEventKind
+from corral.worker.worker import Worker
 from tests.support import job_records
 from tests.support.job_records import JobRecord
 from tests.support.worker_process_main import JOB

@@ -8,8 +8,8 @@ from corral.core.job import Claim, Job, JobOptions
 from corral.core.options import Capability
 from corral.core.outcome import Completed, Outcome, Settlement
 from corral.core.ports import Broker, EventLog, Inspector, Operator, Profile, Reporter
-from corral.protocols import Protocol, protocol_named
-from corral.protocols.base import Binding
+from corral.protocols import protocol_named
+from corral.protocols.base import Binding, Protocol
 from corral.store.client import Store
 
 JOB_NAMES = {"streams": "embed"}

@@ -12,7 +12,8 @@ from corral.core.ports import Profile
 from corral.protocols.base import Binding
 from corral.store.client import Reconnect, Store
 from corral.telemetry.metrics import Metrics
-from corral.worker import Connections, HandlerRegistry, Worker, WorkerConfig, WorkerEvent, WorkerEventKind
+from corral.worker import Connections, HandlerRegistry, WorkerConfig, WorkerEvent, WorkerEventKind
+from corral.worker.worker import Worker
 from tests.support.harness import QueueHarness
 from tests.support.jobs import submit
 from tests.support.polling import until

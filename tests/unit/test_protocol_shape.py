@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 
 import corral
-from corral.protocols import PROTOCOLS, protocol_names
+from corral.protocols import all_protocols, protocol_names
 
 SOURCE = Path(corral.__file__).parent
 FILES = {
     "__init__.py", "keys.py", "options.py", "codec.py", "scripts.py", "broker.py", "reporter.py", "events.py",
-    "inspector.py", "operator.py", "snapshot.py",
+    "inspector.py", "operator.py", "snapshot.py", "ports.py",
 }  # fmt: skip
 EXTRAS = {"bullmq": {"flows", "schedulers"}, "streams": {"http"}, "bridgemq": {"schedules"}}
 """The subpackages of what only one protocol has."""
 MAY_NAME_PROTOCOLS = (
+    "protocols/__init__.py",
     "protocols/bullmq/",
     "protocols/streams/",
     "protocols/bridgemq/",
@@ -63,6 +64,6 @@ def test_no_other_module_names_a_protocol() -> None:
 
 
 def test_the_options_of_a_protocol_have_help_texts() -> None:
-    for spec in (protocol.spec for protocol in PROTOCOLS):
+    for spec in (protocol.spec for protocol in all_protocols()):
         assert spec.summary
         assert all(spec.options.values()), spec.name

@@ -15,7 +15,8 @@ from corral.core.job import Job
 from corral.core.outcome import Completed, Retry
 from corral.protocols import protocol_named
 from corral.telemetry import logs
-from corral.telemetry.metrics import STALLED, Metrics, RunTimes
+from corral.telemetry.metric_names import STALLED
+from corral.telemetry.metrics import Metrics, RunTimes
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 

@@ -16,7 +16,7 @@ from corral.errors import RedisError
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.store.client import Reconnect
 from corral.worker import ANY_NAME, HandlerRegistry, WorkerConfig
-from corral.worker import Worker as Engine
+from corral.worker.worker import Worker as Engine
 
 NO_LIMIT_S = 86_400.0 * 365
 """How long running jobs may take when the worker is paused or closed."""

@@ -1,63 +1,78 @@
-"""The command line: a module per command, named like the command."""
+"""The command line: a module per command, named like the command and imported when it is called."""
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 from typer import Option
+from typer.core import TyperCommand
+from typer.main import get_group
 
 from corral import __version__
-from corral.cli import (
-    bench,
-    cron,
-    demo,
-    dlq,
-    doctor,
-    events,
-    gateway,
-    job,
-    lake,
-    prove,
-    queue,
-    scripts,
-    top,
-    worker,
-    workers,
-)
+from corral.cli.option_groups import option_groups
 from corral.cli.options import ServerOptions
-from corral.cli.output import Output
-from corral.cli.session import FAILED, INVALID, option_groups
-from corral.errors import CorralError, InvalidOptions
 
-root = typer.Typer(
-    name="corral",
-    help="Corral, a job system on Redis: run workers, manage queues and jobs, watch and examine them.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-root.command("demo")(demo.command)
-root.command("worker")(worker.command)
-root.command("gateway")(gateway.command)
-root.command("workers")(workers.command)
-root.command("top")(top.command)
-root.command("doctor")(doctor.command)
+COMMANDS = {
+    "demo": "Try Corral on a private server; nothing is left behind.",
+    "worker": "Run a worker: the handlers of an app, until Ctrl-C.",
+    "gateway": "Serve jobs, events and queues by HTTP, with a dashboard.",
+    "workers": "List the workers that are alive.",
+    "top": "Monitor queues, rates, times and workers until Ctrl-C.",
+    "doctor": "Examine the server, its queues and this machine.",
+    "bench": "Run the benchmarks, as `make bench` does.",
+    "prove": "Work jobs under faults, and judge their histories.",
+}
+"""The commands, with their lines in the help."""
+GROUPS = {
+    "queue": "List queues, add jobs; pause, drain and clean.",
+    "job": "Show, follow, retry, promote, remove and cancel jobs.",
+    "dlq": "List, show, replay and discard dead jobs (dead letters).",
+    "cron": "List, run, pause and resume schedules.",
+    "events": "Follow job events.",
+    "lake": "The history of jobs, kept by Spark: update, report, audit.",
+    "scripts": "Write Lua scripts for clients in other languages.",
+}
+"""The groups of commands, with their lines in the help."""
 # --help, too, is passed on to what runs from the source tree
-_passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-root.command("bench", context_settings=_passed_on)(bench.command)
-root.command("prove", context_settings=_passed_on)(prove.command)
-for _name, _group in (
-    ("queue", queue.group),
-    ("job", job.group),
-    ("dlq", dlq.group),
-    ("cron", cron.group),
-    ("events", events.group),
-    ("lake", lake.group),
-    ("scripts", scripts.group),
-):
-    root.add_typer(_group, name=_name)
+_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+SETTINGS: dict[str, dict[str, Any]] = {"bench": _PASSED_ON, "prove": _PASSED_ON}
+"""The context settings of commands that have some of their own."""
+
+
+def _new_typer() -> typer.Typer:
+    return typer.Typer(
+        name="corral",
+        help="Corral, a job system on Redis: run workers, manage queues and jobs, watch and examine them.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+class LateCommand(TyperCommand):
+    """A command or a group whose module is imported when it is called or completed, not for the help."""
+
+    def load(self) -> Any:
+        """Return the command itself."""
+        name = self.name or ""
+        module = import_module(f"{__name__}.{name}")
+        parent = _new_typer()
+        if name in GROUPS:
+            parent.add_typer(module.group, name=name)
+        else:
+            parent.command(name, context_settings=SETTINGS.get(name))(module.command)
+        return get_group(parent).commands[name]
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return self.load().make_context(info_name, args, parent, **extra)
+
+
+root = _new_typer()
+for _name, _help in {**COMMANDS, **GROUPS}.items():
+    root.command(_name, cls=LateCommand, help=_help)(lambda: None)
 
 
 def _print_version(is_requested: bool) -> None:
@@ -88,6 +103,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run_with_json(words: list[str]) -> int:
     """Return the exit code; a usage error is printed as a document, like every other error."""
+    from corral.cli.output import Output
+    from corral.cli.session import FAILED, INVALID
+    from corral.errors import CorralError, InvalidOptions
+
     output = Output(as_json=True)
     try:
         return root(words, prog_name="corral", standalone_mode=False) or 0

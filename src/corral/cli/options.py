@@ -1,24 +1,26 @@
 """Options and arguments that several commands share; a dataclass here is a group of options."""
 
-import asyncio
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time_ns
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from prometheus_client import CollectorRegistry, start_http_server
 from typer import Argument, Option
 
-from corral.app import Corral
-from corral.core.filter import JobFilter
-from corral.core.job import JobState
-from corral.core.query import parse_query
 from corral.errors import CorralError, InvalidOptions
-from corral.protocols import DEFAULT_PROTOCOL, PROTOCOLS, Protocol, protocol_named, protocol_names
-from corral.queue import Queue
+from corral.protocols import DEFAULT_PROTOCOL, all_protocols, protocol_named, protocol_names
 from corral.telemetry import logs
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from corral.app import Corral
+    from corral.core.filter import JobFilter
+    from corral.core.job import JobState
+    from corral.protocols.base import Protocol
+    from corral.queue import Queue
 
 COMPLETION_S = 1.0
 """How long the shell's completion waits for the names of queues."""
@@ -55,24 +57,26 @@ class ServerOptions:
         context.obj = options = replace(context.obj or ServerOptions(), **own)
         return options
 
-    def app(self) -> Corral:
+    def app(self) -> "Corral":
         """Return a Corral with these options."""
+        from corral.app import Corral
+
         name = self.default_protocol.spec.name
         namespaces = {} if self.namespace is None else {name: self.namespace}
         return Corral(self.url, protocol=name, namespaces=namespaces, folder=self.folder)
 
     @property
-    def default_protocol(self) -> Protocol:
+    def default_protocol(self) -> "Protocol":
         """The protocol that is named, else Corral's default."""
         return protocol_named(self.protocol or DEFAULT_PROTOCOL)
 
     @property
-    def protocols(self) -> list[Protocol]:
+    def protocols(self) -> "list[Protocol]":
         """The protocol that is named (a namespace, too, belongs to one), else all of them."""
         is_one = self.protocol is not None or self.namespace is not None
-        return [self.default_protocol] if is_one else list(PROTOCOLS)
+        return [self.default_protocol] if is_one else all_protocols()
 
-    async def queues(self, app: Corral) -> list[Queue]:
+    async def queues(self, app: "Corral") -> "list[Queue]":
         """Return every queue of these protocols."""
         return [queue for protocol in self.protocols for queue in await app.queues(protocol.spec.name)]
 
@@ -84,6 +88,8 @@ def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
     if not url:
         return []
     options = ServerOptions(url, own.get("protocol") or root.get("protocol"), own.get("namespace"))
+
+    import asyncio
 
     async def names() -> list[str]:
         async with asyncio.timeout(COMPLETION_S), options.app() as app:
@@ -134,8 +140,11 @@ class JobSelection:
         str | None, Option(metavar="CONDITIONS", help="Only jobs that match, as 'data.user.id = 17'.")
     ] = None
 
-    def filter(self, state: JobState, limit: int) -> JobFilter:
+    def filter(self, state: "JobState", limit: int) -> "JobFilter":
         """Return the filter that selects these jobs."""
+        from corral.core.filter import JobFilter
+        from corral.core.query import parse_query
+
         names = None if self.name is None else frozenset({self.name})
         return JobFilter(
             states=frozenset({state}),
@@ -177,11 +186,13 @@ class MetricsOptions:
     )
     metrics_host: Annotated[str, Option(help="The address for metrics.")] = "127.0.0.1"
 
-    def serve(self, registry: CollectorRegistry) -> None:
+    def serve(self, registry: "CollectorRegistry") -> None:
         """Serve metrics to Prometheus until the process ends, where a port is given."""
         host, port = self.metrics_host, self.metrics_port
         if port is None:
             return
+        from prometheus_client import start_http_server
+
         try:
             start_http_server(port, host, registry=registry)
         except OSError as error:

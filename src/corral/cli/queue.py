@@ -12,11 +12,11 @@ from rich.text import Text
 from typer import Argument, Option
 
 from corral.cli.actions import RETRY, act_on_dead
+from corral.cli.app_loader import load_app
 from corral.cli.options import CountOption, JobSelection, LimitOption, QueueArgument, YesOption
 from corral.cli.output import Output, json_text, time_text, truncated
 from corral.cli.session import Session, at_server
 from corral.cli.status import QueueStatus, full_name, identity, in_use, status_of
-from corral.cli.worker import load_app
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.outcome import error_class_of

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer import Argument
 
-from corral.protocols import PROTOCOLS
+from corral.protocols import all_protocols
 
 group = typer.Typer(help="Write Lua scripts for clients in other languages.", no_args_is_help=True)
 
@@ -23,8 +23,8 @@ def export(
 def write_scripts(folder: Path) -> list[Path]:
     """Write each protocol's client scripts to FOLDER/PROTOCOL/NAME.lua; return their paths."""
     paths = []
-    for spec in (protocol.spec for protocol in PROTOCOLS):
-        for script in spec.client_scripts:
+    for spec in (protocol.spec for protocol in all_protocols()):
+        for script in spec.client_scripts():
             path = folder / spec.name / f"{script.name}.lua"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(script.text)

@@ -4,9 +4,9 @@ import asyncio
 import getpass
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -14,6 +14,7 @@ import typer
 from corral.app import Corral
 from corral.audit import AuditLog, detail_of
 from corral.cli.hints import add_hint
+from corral.cli.option_groups import with_groups
 from corral.cli.options import ServerOptions
 from corral.cli.output import Output
 from corral.cli.status import in_use
@@ -25,7 +26,7 @@ from corral.errors import (
     RedisResponseError,
     Refused,
 )
-from corral.protocols import Protocol
+from corral.protocols.base import Protocol
 from corral.queue import Queue
 from corral.store.address import without_password
 from corral.telemetry.logs import logger
@@ -135,7 +136,7 @@ def at_server(run: Run) -> Callable[..., None]:
 
     common = inspect.signature(command).parameters
     own = list(inspect.signature(run).parameters.values())[1:]
-    return _with_groups(command, [common["context"], *own, common["server"]], run.__doc__)
+    return with_groups(command, [common["context"], *own, common["server"]], run.__doc__)
 
 
 def _group_and_name(context: typer.Context) -> str:
@@ -160,35 +161,6 @@ async def _record(app: Corral, options: ServerOptions, context: typer.Context, c
     except RedisResponseError as error:
         # the change itself was made
         logger("cli").warning("the audit log cannot be written", error=str(error))
-
-
-def option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with an option per field in place of each parameter of a dataclass type."""
-    return _with_groups(command, inspect.signature(command).parameters.values(), command.__doc__)
-
-
-def _with_groups(
-    call: Callable[..., None], parameters: Collection[inspect.Parameter], doc: str | None
-) -> Callable[..., None]:
-    types = {parameter.name: parameter.annotation for parameter in parameters}
-    groups = {name: kind for name, kind in types.items() if isinstance(kind, type) and is_dataclass(kind)}
-    fields = {name: inspect.signature(group).parameters for name, group in groups.items()}
-
-    def command(**arguments: Any) -> None:
-        for name, group in groups.items():
-            arguments[name] = group(**{field: arguments.pop(field) for field in fields[name]})
-        call(**arguments)
-
-    # typer reads a command's parameters from its signature and its annotations
-    flat = [
-        field.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in sorted(parameters, key=lambda parameter: parameter.name in groups)
-        for field in (fields[parameter.name].values() if parameter.name in groups else [parameter])
-    ]
-    command.__dict__["__signature__"] = inspect.Signature(flat)
-    command.__annotations__ = {field.name: field.annotation for field in flat}
-    command.__doc__ = doc
-    return command
 
 
 def run_command(output: Output, work: Coroutine[Any, Any, int | None]) -> None:

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
-from zoneinfo import ZoneInfo, available_timezones
 
 from corral.core.cron_fields import Fields, parse_fields
 from corral.errors import InvalidOptions
@@ -46,6 +45,8 @@ class Cron:
         self.text = text
         self.zone = zone
         self._fields = fields
+        from zoneinfo import ZoneInfo
+
         self._zone = ZoneInfo(zone)
         self._follows_elapsed_time = len(fields.hours) == 24
 
@@ -152,6 +153,8 @@ def _parse(text: str, zone: str) -> Cron:
 
 @lru_cache(maxsize=1024)
 def _known_zone(zone: str) -> bool:
+    from zoneinfo import ZoneInfo
+
     try:
         ZoneInfo(zone)
     except (ValueError, OSError, KeyError):
@@ -171,6 +174,8 @@ def check_zone(zone: Any) -> str:
     if not isinstance(zone, str) or not zone:
         raise InvalidOptions(f"time zone is {reprlib.repr(zone)}; {way_out}")
     if not _known_zone(zone):
+        from zoneinfo import available_timezones
+
         nearest = get_close_matches(zone, sorted(available_timezones()), n=1)
         way_out = f"did you mean {nearest[0]!r}?" if nearest else way_out
         raise InvalidOptions(f"time zone {zone!r} is not known; {way_out}")

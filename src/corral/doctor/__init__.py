@@ -7,7 +7,7 @@ from corral.doctor.cluster import check_cluster
 from corral.doctor.node import check_node, read_info
 from corral.doctor.results import CheckResult, fine, wrong
 from corral.errors import RedisError
-from corral.protocols import Protocol
+from corral.protocols.base import Protocol
 
 
 async def check_server(app: Corral, protocols: Sequence[Protocol]) -> list[CheckResult]:

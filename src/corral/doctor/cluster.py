@@ -9,7 +9,7 @@ from corral.app import Corral
 from corral.doctor.node import check_node, read_info
 from corral.doctor.results import CheckResult, fine, not_permitted, note, wrong
 from corral.errors import RedisError, RedisResponseError
-from corral.protocols import Protocol
+from corral.protocols.base import Protocol
 from corral.store.client import Store
 from corral.store.cluster import has_tag
 

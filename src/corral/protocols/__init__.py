@@ -1,44 +1,49 @@
 """The registry of protocols."""
 
-from corral.core.options import Capability
-from corral.errors import InvalidName, UnknownProtocol
-from corral.protocols import bridgemq, bullmq, streams
-from corral.protocols.base import Binding as Binding
-from corral.protocols.base import Ports as Ports
-from corral.protocols.base import Protocol as Protocol
-from corral.protocols.base import ProtocolSpec as ProtocolSpec
-from corral.store.cluster import has_tag
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-PROTOCOLS: tuple[Protocol, ...] = (bullmq.PROTOCOL, streams.PROTOCOL, bridgemq.PROTOCOL)
-"""Every protocol; the first is the default."""
-DEFAULT_PROTOCOL = PROTOCOLS[0].spec.name
+from corral.errors import InvalidName, UnknownProtocol
+
+if TYPE_CHECKING:
+    from corral.core.options import Capability
+    from corral.protocols.base import Protocol
+
+MODULES = {name: f"{__name__}.{name}" for name in ("bullmq", "streams", "bridgemq")}
+"""The module of each protocol, imported when it is first used; the first is the default."""
+DEFAULT_PROTOCOL = next(iter(MODULES))
 
 
 def protocol_names() -> list[str]:
     """Return the names of all protocols."""
-    return [protocol.spec.name for protocol in PROTOCOLS]
+    return list(MODULES)
 
 
-def protocol_named(name: str) -> Protocol:
+def protocol_named(name: str) -> "Protocol":
     """Return the protocol of that name.
 
     >>> protocol_named("bullmq").spec.default_namespace
     'bull'
     """
-    for protocol in PROTOCOLS:
-        if protocol.spec.name == name:
-            return protocol
-    raise UnknownProtocol(f"there is no protocol {name!r}; use one of {', '.join(protocol_names())}")
+    if name not in MODULES:
+        raise UnknownProtocol(f"there is no protocol {name!r}; use one of {', '.join(MODULES)}")
+    protocol: Protocol = import_module(MODULES[name]).PROTOCOL
+    return protocol
 
 
-def names_with(capability: Capability) -> list[str]:
+def all_protocols() -> "list[Protocol]":
+    """Return every protocol; the first is the default."""
+    return [protocol_named(name) for name in MODULES]
+
+
+def names_with(capability: "Capability") -> list[str]:
     """Return the names of the protocols that have a capability."""
-    return [protocol.spec.name for protocol in PROTOCOLS if capability in protocol.spec.capabilities]
+    return [protocol.spec.name for protocol in all_protocols() if capability in protocol.spec.capabilities]
 
 
 def names_with_http() -> list[str]:
     """Return the names of the protocols that have an HTTP contract of their own."""
-    return [protocol.spec.name for protocol in PROTOCOLS if protocol.spec.has_http]
+    return [protocol.spec.name for protocol in all_protocols() if protocol.spec.has_http]
 
 
 def option_help(option: str) -> str:
@@ -47,23 +52,25 @@ def option_help(option: str) -> str:
     >>> option_help("idempotency_key")
     'The same key gives the same job (protocol streams).'
     """
-    specs = [protocol.spec for protocol in PROTOCOLS if option in protocol.spec.options]
+    specs = [protocol.spec for protocol in all_protocols() if option in protocol.spec.options]
     return f"{specs[0].options[option]} (protocol {', '.join(spec.name for spec in specs)})."
 
 
 def priority_help() -> str:
     """Return which priorities run first, in each protocol that has them."""
-    specs = [protocol.spec for protocol in PROTOCOLS if protocol.spec.priority]
+    specs = [protocol.spec for protocol in all_protocols() if protocol.spec.priority]
     return " ".join(f"{spec.name}: {spec.priority}." for spec in specs)
 
 
-def in_one_slot(protocol: Protocol, namespace: str, queue: str) -> str:
+def in_one_slot(protocol: "Protocol", namespace: str, queue: str) -> str:
     """Return what a queue is called in a cluster, where all of its keys must share a slot.
 
     >>> bullmq = protocol_named("bullmq")
     >>> in_one_slot(bullmq, "bull", "mail"), in_one_slot(bullmq, "{shop}", "mail")
     ('{mail}', 'mail')
     """
+    from corral.store.cluster import has_tag
+
     spec = protocol.spec
     if has_tag(namespace) or (spec.tags_queues and has_tag(queue)):
         return queue

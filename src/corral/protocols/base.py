@@ -1,10 +1,10 @@
 """What a protocol is to the rest of Corral."""
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from corral.core.http_api import HttpApi
 from corral.core.job import Job, JobOptions, JobState
@@ -22,8 +22,10 @@ from corral.core.ports import (
 )
 from corral.errors import Unsupported
 from corral.protocols.wire import BROKEN
-from corral.store.client import Store
-from corral.store.scripts import Script
+
+if TYPE_CHECKING:
+    from corral.store.client import Store
+    from corral.store.scripts import Script
 
 P = TypeVar("P")
 
@@ -56,15 +58,15 @@ class ProtocolSpec:
     """Whether each job has an event log of its own."""
     lacks: Mapping[str, Lack] = field(default_factory=dict)
     """The verbs of the ports that it has no word for: pages leave them out, calls raise `Unsupported`."""
-    client_scripts: tuple[Script, ...] = ()
-    """The contract's own scripts, for clients in other languages."""
+    client_scripts: "Callable[[], Sequence[Script]]" = tuple
+    """Returns the contract's own scripts, for clients in other languages."""
 
 
 @dataclass(frozen=True)
 class Binding:
     """One queue of one protocol on one server, the clock, and (for workers) the profile."""
 
-    store: Store
+    store: "Store"
     queue: str
     namespace: str
     """What the protocol's keys begin with: `bull`, `bridge`, or nothing."""
@@ -137,7 +139,7 @@ class Protocol(typing.Protocol):
     def check_name(self, name: str) -> str:
         """Return the name of a kind of jobs, if the protocol allows it."""
 
-    async def queues(self, store: Store, namespace: str) -> list[str]:
+    async def queues(self, store: "Store", namespace: str) -> list[str]:
         """Return the names of the queues in a namespace."""
 
     def bind(self, binding: Binding) -> Ports:

@@ -10,7 +10,8 @@ from difflib import get_close_matches
 from typing import Any, Generic, TypeVar
 
 from corral.errors import InvalidOptions, short_repr
-from corral.protocols import DEFAULT_PROTOCOL, Protocol, protocol_named
+from corral.protocols import DEFAULT_PROTOCOL, protocol_named
+from corral.protocols.base import Protocol
 from corral.store.client import Store
 
 TABLES = ("events", "jobs")

@@ -5,8 +5,6 @@ from enum import Enum
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
-from redis.asyncio.connection import Connection, parse_url
-
 from corral.errors import InvalidOptions
 
 Node = tuple[str, int]
@@ -118,6 +116,8 @@ def _parse_single(url: str) -> RedisAddress:
 
 
 def _options(url: str) -> dict[str, Any]:
+    from redis.asyncio.connection import parse_url
+
     database = urlsplit(url).path.strip("/")
     options: dict[str, Any] = dict(parse_url(url))
     if database and not url.startswith("unix:") and not database.isdecimal():
@@ -127,6 +127,8 @@ def _options(url: str) -> dict[str, Any]:
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options without the ignored ones; raise where redis-py cannot connect with them."""
+    from redis.asyncio.connection import Connection
+
     options = {name: value for name, value in options.items() if name not in IGNORED}
     connection_class = options.pop("connection_class", Connection)
     connection_class(**options)

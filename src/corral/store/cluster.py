@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
-
 from corral.errors import (
     InvalidName,
     RedisClusterError,
@@ -21,6 +19,8 @@ from corral.store.errors import ConnectError, SlotMovedError
 
 FIRST_PAUSE_S = 0.005
 LONGEST_PAUSE_S = 0.1
+SLOTS = 16_384
+"""The slots of every cluster."""
 GUARD = ":never"
 """Appended to a script's first key, the name of a key that never exists."""
 KEYLESS = frozenset(
@@ -43,6 +43,8 @@ def slot_of(key: Key) -> int:
     >>> slot_of("bull:{mail}:wait") == slot_of("{mail}")
     True
     """
+    from redis.crc import key_slot
+
     return key_slot(key if isinstance(key, bytes) else key.encode("utf-8", "surrogateescape"))
 
 
@@ -121,7 +123,7 @@ class SlotMap:
         self.display = address.display
         """The cluster's URL without its password."""
         self._address = address
-        self._owners: list[Node | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
+        self._owners: list[Node | None] = [None] * SLOTS
         self._masters: list[Node] = []
         self._last_source: list[Node] = []
         """The node that answered last: used first the next time, because others may have died."""
@@ -192,7 +194,7 @@ class SlotMap:
         return reply
 
     def _load(self, reply: Sequence[Any], source: Node) -> None:
-        owners: list[Node | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
+        owners: list[Node | None] = [None] * SLOTS
         for start, end, (host, port, *_), *_ in reply:
             # a node that does not know its own address leaves it out
             node = (host.decode() if host else source[0], port)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import hiredis
-from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 
 from corral.errors import RedisConnectionError, RedisError, RedisReadOnlyError
 from corral.store.errors import connect_error, error_from_reply, with_cluster_hint
@@ -129,6 +128,8 @@ class Connection:
             return socket
 
     async def _open(self, options: Mapping[str, Any]) -> "_Socket":
+        from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
+
         loop = asyncio.get_running_loop()
 
         def new_socket() -> _Socket:

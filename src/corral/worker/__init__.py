@@ -1,4 +1,7 @@
-"""The worker runtime: claim, execute, settle. It knows the model and the ports, never a protocol."""
+"""The worker runtime: claim, execute, settle. It knows the model and the ports, never a protocol.
+
+`Worker` itself is in `corral.worker.worker`: programs that only add jobs do not import it.
+"""
 
 from corral.worker.config import (
     DEFAULT_CONCURRENCY,
@@ -11,7 +14,6 @@ from corral.worker.config import (
 from corral.worker.context import JobContext, SyncJobContext
 from corral.worker.events import Listener, WorkerEvent, WorkerEventKind
 from corral.worker.handlers import ANY_NAME, Handler, HandlerFunction, HandlerKind, HandlerRegistry
-from corral.worker.worker import Worker
 
 __all__ = [
     "ANY_NAME",
@@ -25,7 +27,6 @@ __all__ = [
     "Listener",
     "OpenConnections",
     "SyncJobContext",
-    "Worker",
     "WorkerConfig",
     "WorkerEvent",
     "WorkerEventKind",

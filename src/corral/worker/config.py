@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -14,9 +14,11 @@ from msgspec import Struct
 from corral.core.outcome import RetryPolicy
 from corral.core.ports import Broker, Profile, Reporter, WorkerRecords
 from corral.errors import InvalidOptions
-from corral.telemetry.metrics import Metrics, QueueMetrics
 from corral.worker.events import Listener
 from corral.worker.handlers import HandlerRegistry
+
+if TYPE_CHECKING:
+    from corral.telemetry.metrics import QueueMetrics
 
 DEFAULT_CONCURRENCY = 10
 MOST_CONCURRENCY = 10_000
@@ -54,6 +56,13 @@ def wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _no_metrics() -> "QueueMetrics":
+    """Return metrics that nobody reads."""
+    from corral.telemetry.metrics import Metrics
+
+    return Metrics().queue("", "")
+
+
 class WorkerConfig(Struct, frozen=True, kw_only=True):
     """The queue a worker serves, and how."""
 
@@ -73,7 +82,7 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
     policy: RetryPolicy = RetryPolicy()
     concurrency: int = DEFAULT_CONCURRENCY
     clock: Callable[[], int] = wall_clock
-    metrics: QueueMetrics = msgspec.field(default_factory=lambda: Metrics().queue("", ""))
+    metrics: "QueueMetrics" = msgspec.field(default_factory=_no_metrics)
     listener: Listener | None = None
     logs_payloads: bool = False
     has_delays: bool = False

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from corral.core.job import Claim
 from corral.core.outcome import Outcome
 from corral.telemetry.logs import FieldLogger
-from corral.telemetry.metrics import LOST, UNKNOWN, QueueMetrics
+from corral.telemetry.metric_names import LOST, UNKNOWN
+
+if TYPE_CHECKING:
+    from corral.telemetry.metrics import QueueMetrics
 
 
 class WorkerEventKind(StrEnum):
@@ -53,7 +57,7 @@ _REPORTS = {
 class Monitor:
     """The log, the metrics and the listener of a worker."""
 
-    def __init__(self, log: FieldLogger, metrics: QueueMetrics, listener: Listener | None) -> None:
+    def __init__(self, log: FieldLogger, metrics: "QueueMetrics", listener: Listener | None) -> None:
         self.log = log
         self.metrics = metrics
         self.has_listener = listener is not None

@@ -11,7 +11,7 @@ from corral.core.job import Claim
 from corral.core.ports import Broker, WorkerRecords
 from corral.errors import RedisError, RedisResponseError
 from corral.telemetry.logs import logger
-from corral.telemetry.metrics import LOST_LOCKS, RECONNECTS, REDIS_UP
+from corral.telemetry.metric_names import LOST_LOCKS, RECONNECTS, REDIS_UP
 from corral.worker.attempt import Attempt, RunningAttempt, moment
 from corral.worker.config import Connections, WorkerConfig
 from corral.worker.records import MinuteCounts, RecordWriter

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from corral.core.ports import Broker
 from corral.errors import LockMissing, RedisError
-from corral.telemetry.metrics import LOST_LOCKS
+from corral.telemetry.metric_names import LOST_LOCKS
 from corral.worker.attempt import Attempt, Moment, RunningAttempt, moment
 from corral.worker.config import WorkerConfig
 from corral.worker.events import Monitor, WorkerEvent, WorkerEventKind

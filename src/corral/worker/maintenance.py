@@ -8,7 +8,7 @@ from corral.core.job import Claim
 from corral.core.ports import Broker
 from corral.errors import RedisError
 from corral.telemetry.logs import logger
-from corral.telemetry.metrics import LEFT_OUT, SKIPPED, STALLED
+from corral.telemetry.metric_names import LEFT_OUT, SKIPPED, STALLED
 from corral.worker.config import WorkerConfig
 
 LAST_RUN_S = 1.0

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from corral.core.ports import Broker, Rest
 from corral.errors import RedisError, RedisResponseError
-from corral.telemetry.metrics import RECONNECTS, REDIS_UP
+from corral.telemetry.metric_names import RECONNECTS, REDIS_UP
 from corral.worker.config import WorkerConfig
 from corral.worker.events import Monitor, WorkerEvent, WorkerEventKind
 

@@ -15,8 +15,8 @@ import orjson
 from corral.errors import RedisError, Transient, Unrecoverable
 from corral.store.client import Reconnect
 from corral.telemetry import logs
-from corral.worker import Worker
 from corral.worker.context import BaseJobContext, JobContext, SyncJobContext
+from corral.worker.worker import Worker
 from tests.faults.checker import Writer, encode_value
 from tests.faults.checker.records import Tick
 from tests.faults.prove.queues import ASYNC, LOCK_MS, THREAD, RunQueue

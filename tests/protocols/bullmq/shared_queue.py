@@ -7,7 +7,7 @@ from typing import Any
 
 from corral import Corral
 from corral.core.job import Job, JobState
-from corral.worker import Worker
+from corral.worker.worker import Worker
 from tests.support.keyspace import Keyspace, look
 from tests.support.node import Node
 from tests.support.polling import TIMEOUT_S, until

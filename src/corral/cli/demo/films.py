@@ -8,7 +8,8 @@ from corral.cli.demo.steps import DemoOutput, StepResult, expect, run_jobs
 from corral.core.job import Job, JobState
 from corral.core.outcome import Dead
 from corral.errors import Unrecoverable
-from corral.worker import Listener, Worker, WorkerEvent
+from corral.worker import Listener, WorkerEvent
+from corral.worker.worker import Worker
 
 FILMS = 40
 THUMBNAILS = 20

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from corral.cli.demo.steps import DemoOutput, StepFailed, StepResult, StepSkipped
 from corral.cli.lake import spark
 from corral.errors import InvalidOptions
-from corral.protocols import PROTOCOLS
+from corral.protocols import all_protocols
 
 if TYPE_CHECKING:
     from corral.spark.lake.audit.audit import Audit
@@ -73,7 +73,7 @@ def _run(url: str, output: DemoOutput) -> LakeSummary:
     from corral.spark.lake.tables import Lake
     from corral.spark.options import QueueAddress
 
-    specs = [protocol.spec for protocol in PROTOCOLS]
+    specs = [protocol.spec for protocol in all_protocols()]
     addresses = [QueueAddress(url, spec.name, spec.default_namespace, "*") for spec in specs]
     with (
         tempfile.TemporaryDirectory(prefix="corral-lake-") as folder,

@@ -15,7 +15,8 @@ from corral.cli.output import Output
 from corral.cli.rates import percentile
 from corral.core.outcome import Completed, Dead, Retry
 from corral.errors import CorralError
-from corral.worker import Worker, WorkerEvent, WorkerEventKind
+from corral.worker import WorkerEvent, WorkerEventKind
+from corral.worker.worker import Worker
 
 MAX_STEP_S = 60.0
 """A step that has not ended by then has failed."""

@@ -8,9 +8,10 @@ from typer import Argument
 
 from corral.cli.lake.options import StorageOption, lake_at
 from corral.cli.lake.spark import SparkOptions, check_packages, progress_bar
+from corral.cli.option_groups import option_groups
 from corral.cli.options import JsonOption, ServerOptions
 from corral.cli.output import Output
-from corral.cli.session import errors_to, option_groups
+from corral.cli.session import errors_to
 
 
 @option_groups

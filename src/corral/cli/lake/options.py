@@ -7,7 +7,7 @@ from typer import Argument, Option
 
 from corral.cli.session import Session
 from corral.errors import InvalidOptions
-from corral.protocols import Protocol
+from corral.protocols.base import Protocol
 
 if TYPE_CHECKING:
     from corral.spark.lake.tables import Lake

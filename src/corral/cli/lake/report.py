@@ -9,9 +9,10 @@ from typer import Option
 
 from corral.cli.lake.options import AsOfOption, LakeArgument, StorageOption, existing_lake, parse_time
 from corral.cli.lake.spark import SparkOptions, check_packages, progress_bar
+from corral.cli.option_groups import option_groups
 from corral.cli.options import JsonOption, ServerOptions
 from corral.cli.output import Output
-from corral.cli.session import errors_to, option_groups
+from corral.cli.session import errors_to
 from corral.errors import InvalidOptions
 
 if TYPE_CHECKING:

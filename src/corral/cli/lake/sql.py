@@ -11,9 +11,10 @@ from typer import Argument, Option
 
 from corral.cli.lake.options import AsOfOption, LakeArgument, StorageOption, existing_lake
 from corral.cli.lake.spark import check_packages
+from corral.cli.option_groups import option_groups
 from corral.cli.options import JsonOption, ServerOptions
 from corral.cli.output import Output
-from corral.cli.session import errors_to, option_groups
+from corral.cli.session import errors_to
 from corral.errors import InvalidOptions
 
 

@@ -15,7 +15,7 @@ from corral.gateway import documents
 from corral.gateway.openapi import problem_responses
 from corral.gateway.responses import json_response
 from corral.gateway.routes.dependencies import QueueRoute, authorize_all_jobs
-from corral.protocols import PROTOCOLS
+from corral.protocols import all_protocols
 from corral.store.client import Store
 
 SLOW = 25
@@ -49,7 +49,7 @@ async def get_server(request: Request) -> Response:
     state, _ = authorize_all_jobs(request)
     store = state.corral.store()
     info, slow, findings = await asyncio.gather(
-        _info(store), _slow(store), check_server(state.corral, PROTOCOLS)
+        _info(store), _slow(store), check_server(state.corral, all_protocols())
     )
     document = {
         "nodes": [_node(info)],

@@ -1,33 +1,23 @@
 """The bridgemq protocol: routing, cron, dead letters and rate limits on BridgeMQ v1's data model."""
 
+from typing import TYPE_CHECKING
+
 from corral.core.job import JobOptions
 from corral.core.naming import check_job_name
-from corral.protocols.base import Binding, BoundPorts, ProtocolSpec, port
-from corral.protocols.bridgemq.broker import BridgemqBroker
-from corral.protocols.bridgemq.events import BridgemqEventLog
-from corral.protocols.bridgemq.inspector import BridgemqInspector, bridgemq_queues
+from corral.protocols.base import Binding, ProtocolSpec
 from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, NAME
-from corral.protocols.bridgemq.operator import BridgemqOperator
 from corral.protocols.bridgemq.options import CAPABILITIES, LACKS, OPTIONS, check_options
-from corral.protocols.bridgemq.reporter import BridgemqReporter
-from corral.protocols.bridgemq.schedules.schedules import BridgemqSchedules
-from corral.protocols.bridgemq.scripts import DOCUMENT_SCRIPTS, SCRIPTS
-from corral.protocols.bridgemq.snapshot import BridgemqSnapshot
-from corral.store.client import Store
+
+if TYPE_CHECKING:
+    from corral.protocols.bridgemq.ports import BridgemqPorts
+    from corral.store.client import Store
+    from corral.store.scripts import Script
 
 
-class BridgemqPorts(BoundPorts):
-    """The ports of one queue."""
+def _document_scripts() -> "list[Script]":
+    from corral.protocols.bridgemq.scripts import DOCUMENT_SCRIPTS, SCRIPTS
 
-    broker = port(BridgemqBroker)
-    reporter = port(BridgemqReporter)
-    events = port(BridgemqEventLog)
-    inspector = port(BridgemqInspector)
-    operator = port(BridgemqOperator)
-    snapshot = port(BridgemqSnapshot)
-    schedules = port(BridgemqSchedules)
-    flows = None
-    http = None
+    return [SCRIPTS[name] for name in DOCUMENT_SCRIPTS]
 
 
 class BridgemqProtocol:
@@ -43,7 +33,7 @@ class BridgemqProtocol:
         promote_ms=1000,  # the document's scheduler looks every second
         priority="7 and above runs first",
         lacks=LACKS,
-        client_scripts=tuple(SCRIPTS[name] for name in DOCUMENT_SCRIPTS),
+        client_scripts=_document_scripts,
     )
 
     def check(self, options: JobOptions, now: int) -> None:
@@ -52,10 +42,14 @@ class BridgemqProtocol:
     def check_name(self, name: str) -> str:
         return check_job_name(name)
 
-    async def queues(self, store: Store, namespace: str) -> list[str]:
+    async def queues(self, store: "Store", namespace: str) -> list[str]:
+        from corral.protocols.bridgemq.inspector import bridgemq_queues
+
         return await bridgemq_queues(store, namespace)
 
-    def bind(self, binding: Binding) -> BridgemqPorts:
+    def bind(self, binding: Binding) -> "BridgemqPorts":
+        from corral.protocols.bridgemq.ports import BridgemqPorts
+
         return BridgemqPorts(binding)
 
 

@@ -1,33 +1,16 @@
 """The bullmq protocol: BullMQ 5.62.0's Redis protocol."""
 
+from typing import TYPE_CHECKING
+
 from corral.core.job import JobOptions, JobState
 from corral.core.naming import check_job_name
-from corral.protocols.base import Binding, BoundPorts, ProtocolSpec, port
-from corral.protocols.bullmq.broker import BullmqBroker
-from corral.protocols.bullmq.events import BullmqEventLog
-from corral.protocols.bullmq.flows import BullmqFlows
-from corral.protocols.bullmq.inspector import BullmqInspector, bullmq_queues
+from corral.protocols.base import Binding, ProtocolSpec
 from corral.protocols.bullmq.keys import NAME
-from corral.protocols.bullmq.operator import BullmqOperator
 from corral.protocols.bullmq.options import CAPABILITIES, LACKS, OPTIONS
-from corral.protocols.bullmq.reporter import BullmqReporter
-from corral.protocols.bullmq.schedulers.schedules import BullmqSchedules
-from corral.protocols.bullmq.snapshot import BullmqSnapshot
-from corral.store.client import Store
 
-
-class BullmqPorts(BoundPorts):
-    """The ports of one queue."""
-
-    broker = port(BullmqBroker)
-    reporter = port(BullmqReporter)
-    events = port(BullmqEventLog)
-    inspector = port(BullmqInspector)
-    operator = port(BullmqOperator)
-    snapshot = port(BullmqSnapshot)
-    schedules = port(BullmqSchedules)
-    flows = port(BullmqFlows)
-    http = None
+if TYPE_CHECKING:
+    from corral.protocols.bullmq.ports import BullmqPorts
+    from corral.store.client import Store
 
 
 class BullmqProtocol:
@@ -69,10 +52,14 @@ class BullmqProtocol:
     def check_name(self, name: str) -> str:
         return check_job_name(name)
 
-    async def queues(self, store: Store, namespace: str) -> list[str]:
+    async def queues(self, store: "Store", namespace: str) -> list[str]:
+        from corral.protocols.bullmq.inspector import bullmq_queues
+
         return await bullmq_queues(store, namespace)
 
-    def bind(self, binding: Binding) -> BullmqPorts:
+    def bind(self, binding: Binding) -> "BullmqPorts":
+        from corral.protocols.bullmq.ports import BullmqPorts
+
         return BullmqPorts(binding)
 
 
