@@ -28,7 +28,7 @@ from corral.queue import NewJob, Queue
 from corral.worker import ANY_NAME, Handler, HandlerFunction, JobContext, SyncJobContext
 from corral.worker.context import T
 from corral.worker.handlers import signature_of, with_arguments
-from corral.worker.middleware import Middleware
+from corral.worker.middleware import Middleware, SyncMiddleware
 
 if TYPE_CHECKING:
     from corral.app import Corral
@@ -87,7 +87,7 @@ class JobType(HandlerFunction, Generic[P, R]):
         """The app that has its handler."""
         return self.queue.app
 
-    def handler_with(self, middleware: Sequence[Middleware]) -> Handler:
+    def handler_with(self, middleware: Sequence[Middleware | SyncMiddleware]) -> Handler:
         """Return the handler with middleware around each attempt."""
         run = with_arguments(self._fn, self.signature, middleware)
         return replace(self.handler, fn=run)

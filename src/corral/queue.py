@@ -166,7 +166,7 @@ class Queue:
             # submitted together, so a refusal is raised and every answer is a job
             return [added for added in await self.ports.broker.submit(jobs) if isinstance(added, Added)]
 
-        added = await (self.app.around_add(submit) if self.app.has_on_add else submit)(jobs)
+        added = await (self.app.around_add(self, submit) if self.app.has_on_add else submit)(jobs)
         return submitted, added
 
     def options(self, values: Mapping[str, Any]) -> JobOptions:

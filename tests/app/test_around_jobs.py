@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -163,12 +165,44 @@ async def test_no_middleware_costs_nothing(app: Corral) -> None:
     assert worker.config.listener is None
 
 
-async def test_a_layer_that_is_no_coroutine_function_is_refused(app: Corral) -> None:
-    def plain(job: Any, call_next: Any) -> None: ...
+async def test_plain_middleware_runs_in_the_thread_of_a_sync_handler_inside_of_the_async_ones(
+    app: Corral,
+) -> None:
+    tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+    seen: list[Any] = []
 
-    for decorator in (app.middleware, app.on_add):
-        with pytest.raises(InvalidOptions, match="use an `async def` with two parameters"):
-            decorator(plain)
+    @app.middleware
+    def in_thread(job: Any, call_next: Any) -> Any:
+        seen.append((job.name, get_ident()))
+        return f"{call_next(job)}!"
+
+    @app.middleware
+    async def on_the_loop(job: Any, call_next: Any) -> Any:
+        tenant.set("acme")
+        return f"{await call_next(job)}?"
+
+    @app.job
+    def blocking() -> str:
+        seen.append(get_ident())
+        return tenant.get()
+
+    @app.job
+    async def awaited() -> str:
+        return tenant.get()
+
+    async with working(app):
+        assert await (await blocking.add()).result(20) == "acme!?"
+        assert await (await awaited.add()).result(20) == "acme?"
+    [(name, thread), handlers_thread] = seen
+    assert name == "blocking"
+    assert thread == handlers_thread != get_ident()
+
+
+async def test_a_layer_around_adding_that_is_no_coroutine_function_is_refused(app: Corral) -> None:
+    def plain(jobs: Any, call_next: Any) -> Any: ...
+
+    with pytest.raises(InvalidOptions, match="use an `async def` with two parameters"):
+        app.on_add(plain)
 
 
 # -- adding, and events of workers --------------------------------------------------------------------------

@@ -46,9 +46,9 @@ def worker(name: str, folder: Path = EXAMPLES) -> Iterator[None]:
 
 
 @contextmanager
-def serving(*words: str, port: int) -> Iterator[httpx2.Client]:
+def serving(*words: str, port: int, folder: Path = EXAMPLES) -> Iterator[httpx2.Client]:
     """A program that listens at a port, and a client of it."""
-    process = subprocess.Popen([sys.executable, *words], cwd=EXAMPLES, stderr=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, *words], cwd=folder, stderr=subprocess.PIPE)
     try:
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             assert eventually(lambda: _answers(client, process), 30), "it does not listen"
@@ -151,3 +151,58 @@ def test_the_spark_job_runs_as_a_program_and_again_without_doubling(app: Corral)
         assert ended.returncode == 0, ended.stderr
         assert ended.stdout.splitlines()[-1] == "334 rows were added as jobs"
         assert letters(app) == 334
+
+
+def test_the_django_project_charges_what_was_committed(
+    app: Corral, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = EXAMPLES / "django_shop"
+    monkeypatch.setenv("SHOP_DATABASE", str(tmp_path / "shop.sqlite3"))
+    monkeypatch.chdir(folder)
+
+    def manage(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    manage("migrate")
+    port = free_port()
+    with serving("manage.py", "runserver", "--noreload", str(port), port=port, folder=folder) as client:
+        assert client.post("/", data={"item": "milk"}).status_code == 202
+        assert client.get("/1").json() == {"id": 1, "item": "milk", "is_charged": False}
+        manage("corral_worker", "--burst", "-c", "2")
+        assert client.get("/1").json()["is_charged"] is True
+    rolled_back = (
+        "from django.db import transaction; from corral.contrib.django import add_on_commit, app;"
+        "from orders.jobs import charge\n"
+        "try:\n"
+        "    with transaction.atomic():\n"
+        "        add_on_commit(charge.call(2))\n"
+        "        raise OSError\n"
+        "except OSError: print(sum(app.sync(app.queue('orders').counts()).values()))"
+    )
+    assert manage("shell", "--no-imports", "-c", rolled_back) == "1\n", "only the job that was committed"
+
+
+def test_handlers_of_flask_have_its_context(app: Corral) -> None:
+    port = free_port()
+    with serving("-m", "flask", "--app", "flask_app:flask", "run", "-p", str(port), port=port) as client:
+        assert client.post("/orders/17").json() == {"id": "order-17"}
+        work = [sys.executable, "-m", "flask", "--app", "flask_app:flask", "corral-worker", "--burst"]
+        done = subprocess.run(work, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert client.get("/orders/17").json() == {
+            "state": "completed",
+            "result": "Ada's order 17 is charged",
+        }
+
+
+def test_an_observed_worker_writes_spans_and_reports_errors(app: Corral) -> None:
+    app.sync(app.queue("orders").add("charge", {"order_id": 17}))
+    process = start("worker", "observed:app", "--burst", cwd=EXAMPLES)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    for name in ("wait orders", "execute charge", "settle orders"):
+        assert f'"name": "{name}"' in out

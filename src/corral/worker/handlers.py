@@ -1,12 +1,11 @@
 """Handlers by job name."""
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from math import isfinite
 from typing import Any
 
@@ -15,7 +14,7 @@ from corral.core.outcome import RetryPolicy
 from corral.core.signature import AnySignature, DataStyle, read_signature
 from corral.errors import InvalidOptions
 from corral.worker.context import JobContext, SyncJobContext
-from corral.worker.middleware import Middleware, around, around_in_process
+from corral.worker.middleware import Middleware, SyncMiddleware, around, around_in_process, is_async
 
 ANY_NAME = "*"
 CONTEXTS: dict[type, bool] = {JobContext: True, SyncJobContext: False}
@@ -147,7 +146,7 @@ def signature_of(fn: Callable[..., Any], name: str, style: DataStyle = "fields")
 def with_arguments(
     fn: Callable[..., Any],
     signature: AnySignature,
-    middleware: Sequence[Middleware] = (),
+    middleware: Sequence[Middleware | SyncMiddleware] = (),
     *,
     in_process: bool = False,
 ) -> Callable[[Any], Any]:
@@ -177,15 +176,6 @@ def _encode_awaited(run: Callable[[Any], Any], result: Conversion) -> Callable[[
 
 def _encode_returned(run: Callable[[Any], Any], result: Conversion) -> Callable[[Any], Any]:
     return lambda context: result.encode(run(context))
-
-
-def is_async(fn: Callable[..., Any]) -> bool:
-    """Return whether calling `fn` gives a coroutine."""
-    while isinstance(fn, partial):
-        fn = fn.func
-    if inspect.iscoroutinefunction(fn):
-        return True
-    return not inspect.isroutine(fn) and inspect.iscoroutinefunction(type(fn).__call__)
 
 
 def _check_importable(name: str, fn: Callable[..., Any]) -> None:

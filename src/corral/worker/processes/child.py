@@ -26,7 +26,8 @@ from corral.core.retry import classifier
 from corral.errors import Unrecoverable
 from corral.telemetry import logs
 from corral.worker.context import BaseJobContext, JobContext, SyncJobContext, WorkerScope
-from corral.worker.handlers import HandlerFunction, is_async, signature_of, with_arguments
+from corral.worker.handlers import HandlerFunction, signature_of, with_arguments
+from corral.worker.middleware import is_async
 from corral.worker.processes.errors import RemoteError, describe, rebuild
 from corral.worker.settling import completed, trace_of
 

@@ -1,0 +1,1 @@
+"""Corral beside other libraries: FastAPI, Flask, Django, Sentry, OpenTelemetry."""
