@@ -97,14 +97,23 @@ class Tree:
 
     def caught_by(self, mutant: Mutant, is_finding: bool) -> str | None:
         """Return the test that catches the mutant."""
-        short_run = f"{PROVE}[{mutant.protocol}]"
         with self.with_mutant(mutant):
             if is_finding:
                 candidates = [*CANDIDATES[mutant.area], *NOT_OF_AREA.get(mutant.area, ())]
-                return self.first_failure(candidates) or self.first_failure([short_run], PROVE_TIMEOUT_S)
-            if mutant.tests:
-                return self.first_failure(mutant.tests)
-            return self.first_failure([short_run], PROVE_TIMEOUT_S)
+                return self.first_failure(candidates) or self.first_failure(
+                    [short_run(mutant)], PROVE_TIMEOUT_S
+                )
+            return self.first_failure(tests_of(mutant), TEST_TIMEOUT_S if mutant.tests else PROVE_TIMEOUT_S)
+
+
+def short_run(mutant: Mutant) -> str:
+    """Return the short run of `corral prove` in the mutant's protocol."""
+    return f"{PROVE}[{mutant.protocol}]"
+
+
+def tests_of(mutant: Mutant) -> tuple[str, ...]:
+    """Return the tests of which one must catch the mutant."""
+    return mutant.tests or (short_run(mutant),)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -121,8 +130,9 @@ def main(arguments: list[str] | None = None) -> int:
     caught: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="corral-mutants-") as folder:
         tree = Tree(Path(folder))
-        named = sorted({test for mutant in mutants for test in mutant.tests})
-        failure = tree.first_failure(named) if named and not (options.find or options.no_baseline) else None
+        tests = sorted({test for mutant in mutants for test in tests_of(mutant)})
+        is_trusted = options.find or options.no_baseline
+        failure = None if is_trusted else tree.first_failure(tests, PROVE_TIMEOUT_S)
         if failure is not None:
             print(f"{failure} fails without a mutant: it can catch none", file=sys.stderr)
             return 2
