@@ -1,15 +1,18 @@
 """Plan: what a run does, and which faults are injected when, decided by its seed alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
+from tests.support.node import why_no_node
 from tests.support.proxy import ProxyFault
 
 Action = Literal["kill", "late_settle", "freeze", "stop", "restart", "cut", "outage"]
 
 WORKERS = 3
 PRODUCERS = 2
+NODE = WORKERS + PRODUCERS
+"""The number of the worker of BullMQ in Node that works beside Corral's, where Node is installed."""
 LOCK_MS = 700
 RECOVER_MS = 200
 CALM_S = 1.0
@@ -25,6 +28,8 @@ LEAST: dict[Action, int] = {
 PER_MINUTE: dict[Action, int] = {
     "kill": 8, "late_settle": 4, "freeze": 5, "stop": 4, "restart": 3, "cut": 40, "outage": 4,
 }  # fmt: skip
+NODE_ACTIONS: tuple[Action, ...] = ("kill", "freeze")
+"""What is done to a worker in Node: it has no proxy, and is not expected to live through lost replies."""
 CUTS = (
     ProxyFault.CUT_BEFORE,
     ProxyFault.CUT_INSIDE,
@@ -43,12 +48,13 @@ class PlannedFault:
     at_s: float
     action: Action
     target: int = 0
-    """The number of a worker; of a cut or an outage, of a worker or, after those, of a producer."""
+    """The number of a worker; of a cut or an outage, of a worker or, after those, of a producer; `NODE`."""
     seconds: float = 0.0
     cut: ProxyFault | None = None
 
     def __str__(self) -> str:
-        whom = "server" if self.action == "restart" else f"client {self.target}"
+        client = "node worker" if self.target == NODE else f"client {self.target}"
+        whom = "server" if self.action == "restart" else client
         what = f" ({self.cut.name.lower()})" if self.cut is not None else ""
         lasting = f" for {self.seconds:.2f} s" if self.seconds else ""
         return f"{self.at_s:8.2f} s  {self.action} {whom}{what}{lasting}"
@@ -65,6 +71,8 @@ class Plan:
     jobs: int
     fsync: Literal["always", "everysec"]
     faults: tuple[PlannedFault, ...]
+    has_node: bool = False
+    """Whether a worker of BullMQ in Node takes part."""
 
     @property
     def may_lose_ms(self) -> float:
@@ -78,7 +86,13 @@ def make_plan(protocol: str, seed: int, seconds: float = 4.0, jobs: int | None =
     # runs of a minute and more may also forget: then less can be judged
     fsync: Literal["always", "everysec"] = "everysec" if seconds >= 60 and random.random() < 0.3 else "always"
     faults = [_fault(random, action, seconds) for action in LEAST for _ in range(_number(action, seconds))]
-    return Plan(seed, protocol, seconds, count, fsync, tuple(sorted(faults, key=lambda fault: fault.at_s)))
+    has_node = protocol == "bullmq" and why_no_node() is None
+    if has_node:
+        more = Random(f"{seed} node {seconds}")
+        actions = (action for action in NODE_ACTIONS for _ in range(_number(action, seconds)))
+        faults += [replace(_fault(more, action, seconds), target=NODE) for action in actions]
+    ordered = tuple(sorted(faults, key=lambda fault: fault.at_s))
+    return Plan(seed, protocol, seconds, count, fsync, ordered, has_node)
 
 
 def _number(action: Action, seconds: float) -> int:

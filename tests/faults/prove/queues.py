@@ -1,7 +1,7 @@
 """Queues: the queues of a run, what each is for, and what it promises to the checker."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from corral import Corral
@@ -55,6 +55,8 @@ class RunQueue:
 EVERYONE = tuple(range(WORKERS))
 WORK = RunQueue("work", 6, EVERYONE)
 """Jobs of all kinds: delays, priorities, retries, deaths, operations."""
+NODE_WORK = replace(WORK, concurrency=2)
+"""The same queue, as a worker in Node serves it."""
 ORDER = RunQueue("order", 1, (0,))
 """One worker that runs one job at a time: first in, first out."""
 LIMITS = RunQueue("limits", 4, (1, 2))

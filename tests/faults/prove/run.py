@@ -1,11 +1,12 @@
 """One run: jobs are added and worked while faults are injected; then the server's state is written down."""
 
 import asyncio
+import math
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,11 @@ from corral.core.schedule import ScheduleRule
 from corral.queue import Queue
 from tests.faults.checker import Report, Writer, check, read
 from tests.faults.checker.history import wall_clock_ms
-from tests.faults.checker.records import Fault, Schedule, Verb
+from tests.faults.checker.records import Fault, Schedule, Tick, Verb
 from tests.faults.prove import producer_main, worker_main
 from tests.faults.prove.dump import dump, keep_every_event, left
-from tests.faults.prove.plan import LATE_SETTLE_S, PRODUCERS, WORKERS, Plan, PlannedFault
-from tests.faults.prove.processes import RunProcess
+from tests.faults.prove.plan import LATE_SETTLE_S, NODE, PRODUCERS, WORKERS, Plan, PlannedFault
+from tests.faults.prove.processes import NodeWorkerProcess, RunProcess, WorkerProcess
 from tests.faults.prove.producer_main import ProducerOrder
 from tests.faults.prove.queues import (
     ASYNC,
@@ -31,6 +32,7 @@ from tests.faults.prove.queues import (
     LIMIT_CONCURRENCY,
     LIMIT_RATE,
     LIMITS,
+    NODE_WORK,
     SCHEDULE,
     WORK,
     RunQueue,
@@ -40,12 +42,14 @@ from tests.faults.prove.queues import (
 from tests.faults.prove.worker_main import WorkerOrder
 from tests.faults.trips import Trip, is_trip
 from tests.support.persistent_server import PersistentServer
-from tests.support.polling import eventually
+from tests.support.polling import eventually, until
 from tests.support.proxy import Proxy, ProxyFault, runs
 
 START_S = 60.0
 DRAIN_S = 60.0
 """How long the jobs that are left have to end when no more faults are injected."""
+CLOCK_MS = 20
+"""Where a tick was claimed so much before the next one, that one is surely after it."""
 KEPT_COMMANDS = 1000
 MOST_REOPENED = 20
 
@@ -91,9 +95,9 @@ class Run:
         self._plan, self._folder, self._server = plan, folder, server
         self._proxies, self._history = proxies, history
         self._queues = run_queues(plan.protocol)
-        self._workers: list[RunProcess] = []
+        self._workers: dict[int, WorkerProcess] = {}
         self._producers: list[RunProcess] = []
-        self._retired: list[RunProcess] = []
+        self._retired: list[WorkerProcess] = []
         self._started = 0
         self._first_tick = 0
         self._due: list[tuple[float, Callable[[], None]]] = []
@@ -104,21 +108,25 @@ class Run:
         for promise in promises(self._plan.protocol):
             self._history.write(promise)
         asyncio.run(self._prepare())
-        self._workers = [self._start_worker(slot) for slot in range(WORKERS)]
-        for worker in self._workers:
-            assert worker.ready.wait(START_S), f"{worker.name} did not start within {START_S:.0f} s"
+        slots = (*range(WORKERS), *((NODE,) if self._plan.has_node else ()))
+        self._workers = {slot: self._start_worker(slot) for slot in slots}
+        for worker in self._workers.values():
+            assert worker.wait_ready(START_S), f"{worker.name} did not start within {START_S:.0f} s"
         self._producers = [self._start_producer(number) for number in range(PRODUCERS)]
         self._inject_all()
         self._wait_for_producers()
         asyncio.run(self._reopen())
-        self._end_schedule()
+        if EXTRAS in self._queues:
+            asyncio.run(self._end_schedule())
         eventually(lambda: self._left() == 0, DRAIN_S, 0.05)
-        for worker in (*self._workers, *self._retired):
+        for worker in (*self._workers.values(), *self._retired):
             worker.stop()
         self._write_state()
+        if EXTRAS in self._queues:
+            self._write_schedule()
 
     def kill_all(self) -> None:
-        for process in (*self._producers, *self._workers, *self._retired):
+        for process in (*self._producers, *self._workers.values(), *self._retired):
             process.kill()
 
     # -- before and after the faults ------------------------------------------------------------------------
@@ -166,18 +174,42 @@ class Run:
         op = self._history.invoke(verb, WORK.name, ids=ids)
         self._history.ok(op, await call(ids))
 
-    def _end_schedule(self) -> None:
-        """Remove the schedule, and write down the ticks that it may have had."""
-        if EXTRAS not in self._queues:
-            return
-        asyncio.run(self._remove_schedule())
-        # of an outage each protocol makes up in its own way: which ticks must be there depends on the faults
-        ticks = range(self._first_tick - EVERY_MS, int(wall_clock_ms()) + 2 * EVERY_MS, EVERY_MS)
-        optional = tuple(map(float, ticks))
-        self._history.write(Schedule(queue=EXTRAS.name, schedule=SCHEDULE, ticks=(), optional=optional))
+    async def _end_schedule(self) -> None:
+        """Remove the schedule once it has gone on after the faults."""
+        schedules, calm_at = self._queue(EXTRAS).schedules, wall_clock_ms()
 
-    async def _remove_schedule(self) -> None:
-        await self._queue(EXTRAS).schedules.remove(SCHEDULE)
+        async def goes_on() -> bool:
+            [schedule] = await schedules.list()
+            return (schedule.next_at or 0) > calm_at
+
+        await until(goes_on, "the schedule has a tick after the faults", DRAIN_S)
+        await schedules.remove(SCHEDULE)
+
+    def _write_schedule(self) -> None:
+        """Write down the ticks that were owed, and those that may have been left out."""
+        seen: dict[float, float] = {}
+        for record in read([self._folder]).records:
+            if isinstance(record, Tick):
+                seen.setdefault(record.tick, record.at)
+        newest = max(seen, default=0.0)
+        ticks = [float(at) for at in range(self._first_tick - EVERY_MS, int(newest) + 3 * EVERY_MS, EVERY_MS)]
+        owed = {tick for tick in ticks if tick <= newest and self._is_owed(tick, seen)}
+        self._history.write(
+            Schedule(
+                queue=EXTRAS.name,
+                schedule=SCHEDULE,
+                ticks=tuple(sorted(owed)),
+                optional=tuple(tick for tick in ticks if tick not in owed),
+            )
+        )
+
+    def _is_owed(self, tick: float, seen: Mapping[float, float]) -> bool:
+        """Whether the schedule must have made this tick: bullmq makes one when that before it is claimed."""
+        if self._plan.may_lose_ms or tick < self._first_tick:
+            return False
+        if self._plan.protocol == "bridgemq" or tick == self._first_tick:
+            return True
+        return seen.get(tick - EVERY_MS, math.inf) < tick - CLOCK_MS
 
     def _left(self) -> int:
         try:
@@ -194,8 +226,10 @@ class Run:
 
     # -- processes ----------------------------------------------------------------------------------------
 
-    def _start_worker(self, slot: int) -> RunProcess:
+    def _start_worker(self, slot: int) -> WorkerProcess:
         self._started += 1
+        if slot == NODE:
+            return NodeWorkerProcess(f"node-{self._started}", self._server.port, NODE_WORK, self._folder)
         name = f"worker-{slot}-{self._started}"
         served = tuple(run_queue for run_queue in self._queues if slot in run_queue.slots)
         url = self._proxies[slot].url
@@ -242,7 +276,7 @@ class Run:
     def _inject(self, fault: PlannedFault) -> None:
         match fault.action:
             case "kill":
-                self._replace(fault.target, RunProcess.kill, "kill")
+                self._replace(fault.target, lambda worker: worker.kill(), "kill")
             case "late_settle":
                 self._late_settle(fault)
             case "stop":
@@ -264,7 +298,7 @@ class Run:
         begin = wall_clock_ms() if begin is None else begin
         self._history.write(Fault(action=action, target=target, begin=begin, **fields))
 
-    def _replace(self, slot: int, end: Callable[[RunProcess], None], action: str) -> None:
+    def _replace(self, slot: int, end: Callable[[WorkerProcess], None], action: str) -> None:
         worker, begin = self._workers[slot], wall_clock_ms()
         end(worker)
         self._fault(action, worker.name, begin)
@@ -279,7 +313,7 @@ class Run:
             lambda command: any(is_it(command) for is_it in settles), ProxyFault.LATE, late_s=LATE_SETTLE_S
         )
         eventually(lambda: rule.met, LATE_SETTLE_S, 0.002)
-        self._replace(fault.target, RunProcess.kill, "kill")
+        self._replace(fault.target, lambda worker: worker.kill(), "kill")
         self._later(LATE_SETTLE_S, lambda: None)  # no run ends before it has arrived
 
     def _freeze(self, fault: PlannedFault) -> None:

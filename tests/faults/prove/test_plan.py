@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.faults.prove.plan import LEAST, make_plan
+from tests.faults.prove.plan import LEAST, NODE, NODE_ACTIONS, make_plan
 from tests.support.job_records import PROTOCOLS
+from tests.support.node import why_no_node
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -22,3 +23,11 @@ def test_a_plan_has_some_of_each_fault_within_its_time(seconds: float) -> None:
 
 def test_a_long_plan_has_more_faults_than_a_short_one() -> None:
     assert len(make_plan("streams", 7, 100.0).faults) > 3 * len(make_plan("streams", 7, 4.0).faults)
+
+
+@pytest.mark.skipif(why_no_node() is not None, reason=str(why_no_node()))
+def test_a_worker_in_node_takes_part_in_bullmq_and_is_killed_and_frozen() -> None:
+    plans = {protocol: make_plan(protocol, 7) for protocol in PROTOCOLS}
+    assert {protocol for protocol, plan in plans.items() if plan.has_node} == {"bullmq"}
+    of_node = {fault.action for fault in plans["bullmq"].faults if fault.target == NODE}
+    assert of_node == set(NODE_ACTIONS)

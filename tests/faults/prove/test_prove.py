@@ -31,6 +31,7 @@ RECORDED = {
     "key",
 }
 """What every run has: a harness that stopped recording some of it would prove less, in silence."""
+OF_NODE = {"start", "end", "settled"}
 FIVE_MINUTES_S = 300.0
 
 
@@ -40,8 +41,12 @@ def assert_holds(finding: Finding) -> None:
     assert not (ALWAYS | OF_PROTOCOL[finding.plan.protocol]) & set(finding.report.not_judged), as_text(
         finding.report
     )
-    kinds = {kind(record) for record in read([finding.folder]).records}
+    records = read([finding.folder]).records
+    kinds = {kind(record) for record in records}
     assert kinds >= RECORDED, f"nobody wrote {sorted(RECORDED - kinds)}"
+    if finding.plan.has_node:
+        kinds = {kind(record) for record in records if record.process.startswith("node-worker")}
+        assert kinds >= OF_NODE, f"no worker in Node wrote {sorted(OF_NODE - kinds)}"
     print(as_text(finding.report))
 
 
