@@ -48,7 +48,7 @@ from corral.store.clock import ServerClock
 from corral.store.cluster import has_tag
 from corral.store.embedded import EmbeddedServer
 from corral.sync import SyncRunner
-from corral.telemetry.logs import logger
+from corral.telemetry.logs import logger, warn_of_clock
 from corral.worker import (
     DEFAULT_CONCURRENCY,
     Connections,
@@ -142,7 +142,7 @@ class Corral(Hooks):
         self._keep = {"keep_completed": keep_completed, "keep_dead": keep_dead}
         for name, value in self._keep.items():
             checked_keep(name, value)
-        self._clock = clock or ServerClock(wall_clock, _warn_of_clock)
+        self._clock = clock or ServerClock(wall_clock, warn_of_clock)
         self._metrics = metrics
         self.sync = SyncRunner()
 
@@ -546,10 +546,3 @@ def _check_not_imported() -> None:
             "this program is being imported by a process that should run one handler of it; "
             "put app.run(…) under `if __name__ == '__main__':`"
         )
-
-
-def _warn_of_clock(ahead_ms: int) -> None:
-    logger("clock").warning(
-        f"this machine's clock is {abs(ahead_ms) / 1000:.1f} s {'ahead of' if ahead_ms > 0 else 'behind'} "
-        f"the server's; due times follow the server's until it is set right"
-    )

@@ -2,14 +2,21 @@
 
 import json
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
+import corral.worker.config
 from corral.core.job import JobState
+from corral.core.ports import Ledger
+from corral.spark.options import QueueAddress, WriteOptions
 from corral.spark.rows import derived_id
+from corral.spark.writer import submit_rows
 from tests.spark.harness import SparkHarness, drain
 
 
@@ -252,3 +259,20 @@ def test_a_stream_stops_at_a_rejected_row_it_has_no_place_for(spark, bullmq: Spa
     with pytest.raises(StreamingQueryException, match="is of type int; use text"):
         stream_jobs(spark, bullmq, tmp_path, idColumn="n")
     assert jobs(bullmq) == []
+
+
+def test_a_delay_is_right_on_an_executor_whose_clock_is_wrong(bullmq: SparkHarness, monkeypatch):
+    clock = SimpleNamespace(time_ns=lambda: time.time_ns() + 600 * 10**9)
+    monkeypatch.setattr(corral.worker.config, "time", clock)
+    address = QueueAddress(bullmq.url, "bullmq", bullmq.namespace, bullmq.queue)
+    rows = pa.RecordBatch.from_pylist([{"later": 700}])
+    before = time.time() * 1000
+    submit_rows(
+        address, WriteOptions(name="work", delay_column="later"), ["later"], Ledger("w/0", 60), iter([rows])
+    )
+
+    async def delayed() -> list[Any]:
+        return await bullmq.inspector.jobs(JobState.DELAYED, 0, 10)
+
+    [job] = bullmq.run(delayed)
+    assert before - 300 <= job.created_at <= time.time() * 1000 + 300

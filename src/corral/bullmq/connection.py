@@ -13,7 +13,10 @@ from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from corral.bullmq.types import ConnectionOptions
 from corral.errors import InvalidOptions, short_repr
 from corral.store.address import Deployment, RedisAddress
-from corral.store.client import PerLoopStore
+from corral.store.client import PerLoopStore, Store
+from corral.store.clock import ServerClock
+from corral.telemetry.logs import warn_of_clock
+from corral.worker import wall_clock
 
 _SUPPORTED = "give host, port, db, username and password, a URL, or a redis.asyncio client made from these"
 
@@ -26,6 +29,7 @@ class RedisConnection:
         self._owns_client = not isinstance(connection, (redis.Redis, RedisCluster))
         self._client = None if self._owns_client else cast(redis.Redis, connection)
         self.store = PerLoopStore(lambda: self.url)
+        self.clock = ServerClock(wall_clock, warn_of_clock)
 
     @property
     def client(self) -> redis.Redis:
@@ -33,6 +37,11 @@ class RedisConnection:
         if self._client is None:
             self._client = _client(self.url)
         return self._client
+
+    async def check_clock(self, store: Store | None = None) -> None:
+        """Compare the clock with the server's, unless that was done within the last minute."""
+        if self.clock.is_outdated:
+            await (store or self.store).compare_clocks(self.clock)
 
     async def close(self) -> None:
         """Close what was opened here in this event loop; a client passed as `connection` stays open."""

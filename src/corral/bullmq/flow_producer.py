@@ -16,7 +16,6 @@ from corral.core.ports import Flow
 from corral.errors import Refused
 from corral.protocols.base import Binding
 from corral.protocols.bullmq.flows import AddedFlow, BullmqFlows
-from corral.worker import wall_clock
 
 JobNode = dict[str, Any]
 """`job`, and if it has any `children`, which are nodes too."""
@@ -51,6 +50,7 @@ class FlowProducer(EventEmitter):
         """
         if self.closing:
             return None
+        await self.connection.check_clock()
         node = self._node(flow, (opts or {}).get("queuesOptions") or {})
         parent = node["job"].parentKey or ""
         [added] = await self._add([node])
@@ -65,6 +65,7 @@ class FlowProducer(EventEmitter):
         """
         if self.closing:
             return None
+        await self.connection.check_clock()
         nodes = [self._node(flow, {}) for flow in flows]
         await self._add(nodes)
         return nodes
@@ -107,7 +108,8 @@ class FlowProducer(EventEmitter):
         return QueueBase(name, {"prefix": prefix or self.prefix}, self.connection)
 
     def _flows(self, queue: str = "", prefix: str | None = None) -> BullmqFlows:
-        return BullmqFlows(Binding(self.connection.store, queue, prefix or self.prefix, wall_clock))
+        connection = self.connection
+        return BullmqFlows(Binding(connection.store, queue, prefix or self.prefix, connection.clock))
 
     async def close(self) -> None:
         """Close the connections."""

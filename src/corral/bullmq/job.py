@@ -33,7 +33,6 @@ from corral.core.ports import Profile
 from corral.core.retry import BackoffRule, UnknownBackoff
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.flows.children import KINDS
-from corral.worker import wall_clock
 from corral.worker.settling import trace_of
 
 
@@ -250,7 +249,8 @@ class Job(JobFields):
 
     async def moveToDelayed(self, timestamp: int, token: str) -> None:
         """Delay the job until `timestamp` without spending an attempt; then raise `DelayedError`."""
-        delay = max(int(timestamp) - wall_clock(), 0)
+        # the caller has read this machine's clock
+        delay = max(int(timestamp) - self.queue.connection.clock.local(), 0)
         await self._settle(Postponed(delay), token, "moveToDelayed")
         self.delay = delay
 
@@ -274,7 +274,7 @@ class Job(JobFields):
 
     async def _settle(self, outcome: Outcome, token: str, command: str) -> int:
         """Settle this attempt; return the time of its end."""
-        now = wall_clock()
+        now = self.queue.connection.clock()
         turn = await self.queue.broker().turn([Settlement(Claim(self._core_job(), token), outcome, now)], 0)
         verdict = turn.verdicts[0]
         if verdict is not None:
@@ -326,6 +326,7 @@ class Job(JobFields):
 
     async def changeDelay(self, delay: int) -> None:
         """Make a delayed job due in `delay` ms from now."""
+        await self.queue.connection.check_clock()
         with official_errors("changeDelay", job=self.key, state="delayed"):
             await self.queue.operator.change_delay(self.key, delay)
         self.delay = delay

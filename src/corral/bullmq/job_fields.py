@@ -19,7 +19,6 @@ from corral.core.job import Job as CoreJob
 from corral.core.ports import Added
 from corral.errors import Refused
 from corral.protocols.bullmq.options import POLICIES, ReadOptions
-from corral.worker import wall_clock
 
 
 class JobFields:
@@ -45,7 +44,7 @@ class JobFields:
         """Of a job that `addBulk` did not add, the number of the error."""
         self.repeatJobKey: str | None = options.pop("repeatJobKey", None)
         self.opts: dict[str, Any] = with_defaults(options)
-        self.timestamp: int = options.get("timestamp") or wall_clock()
+        self.timestamp: int = options.get("timestamp") or queue.connection.clock()
         self.delay: int = options.get("delay") or 0
         self.priority: int = options.get("priority") or 0
         self.attempts: int = options.get("attempts", 1)

@@ -15,7 +15,6 @@ from corral.bullmq.types import JobOptions, RepeatOptions
 from corral.protocols.bullmq.options import encode_options
 from corral.protocols.bullmq.schedulers.job_schedulers import JobSchedulers, SchedulerRecord
 from corral.protocols.bullmq.schedulers.repeat import milliseconds
-from corral.worker import wall_clock
 
 _NAMES = {
     "id": "key", "name": "name", "next": "next", "count": "iterationCount", "limit": "limit",
@@ -57,8 +56,9 @@ class JobScheduler:
                 "override=False and producer_id are not supported: the worker that claims a scheduler's job "
                 "adds the next; leave both out"
             )
+        await self.queue.connection.check_clock()
         end = milliseconds("endDate", repeat_opts.get("endDate"))
-        if end is not None and end < wall_clock():
+        if end is not None and end < self.queue.connection.clock():
             return None
         data = None if job_data is None else orjson.Fragment(encode_data(job_data))
         with official_errors("addJobScheduler"):

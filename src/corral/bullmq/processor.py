@@ -41,7 +41,7 @@ from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.codec import doomed_trace
 from corral.protocols.bullmq.reporter import BullmqReporter
 from corral.store.client import Store
-from corral.worker import Connections, JobContext, OpenConnections, WorkerEvent, WorkerEventKind, wall_clock
+from corral.worker import Connections, JobContext, OpenConnections, WorkerEvent, WorkerEventKind
 
 Processor = Callable[..., Awaitable[Any]]
 Emit = Callable[..., None]
@@ -159,7 +159,7 @@ class ProcessorRunner:
         job = run.job
         match outcome:
             case Completed():
-                job.returnvalue, job.finishedOn = run.result, wall_clock()
+                job.returnvalue, job.finishedOn = run.result, self._queue.connection.clock()
                 job.attemptsMade += 1
                 self._queue.emit("completed", job, run.result)
             case Retry() | Dead() | Cancelled():
@@ -170,7 +170,7 @@ class ProcessorRunner:
                 if isinstance(outcome, Retry):
                     job.delay = outcome.delay
                 else:
-                    job.finishedOn = wall_clock()
+                    job.finishedOn = self._queue.connection.clock()
                 self._queue.emit("failed", job, run.error or UnrecoverableError(outcome.reason))
             case Abandoned():
                 self._queue.emit("error", run.strategy_error)
@@ -246,11 +246,15 @@ def connections(queue: QueueBase, emit: Emit) -> OpenConnections:
     @asynccontextmanager
     async def open_connections() -> AsyncIterator[Connections]:
         store = Store(queue.connection.url)
-        binding = Binding(store, queue.name, queue.prefix, wall_clock, queue.profile)
+        connection = queue.connection
+        binding = Binding(store, queue.name, queue.prefix, connection.clock, queue.profile)
         broker = EmittingBroker(binding, emit)
         try:
             await store.check_connection()
-            yield Connections(broker, BullmqReporter(binding))
+            await connection.check_clock(store)
+            yield Connections(
+                broker, BullmqReporter(binding), check_clock=lambda: connection.check_clock(store)
+            )
         finally:
             with suppress(ConnectionError):
                 await broker.close()

@@ -47,6 +47,7 @@ class Queue(QueueBase):
     async def add(self, name: str, data: Any = None, opts: JobOptions | None = None) -> Job:
         """Add a job. If its id (or deduplication id) exists already none is added, and the returned job has
         the id of the existing one."""
+        await self.connection.check_clock()
         job = Job(self, name, data, {**self.jobsOpts, **(opts or {})})
         [answer] = await self._submit([job])
         if isinstance(answer, Refused):
@@ -58,6 +59,7 @@ class Queue(QueueBase):
         """Add many jobs, each given as `{"name": …, "data": …, "opts": …}`. All are checked before the first
         is written; one whose parent does not exist is not added, and has the number of the error as its id.
         """
+        await self.connection.check_clock()
         added = [
             Job(self, job.get("name", ""), job.get("data"), {**self.jobsOpts, **(job.get("opts") or {})})
             for job in jobs

@@ -18,7 +18,6 @@ from corral.protocols.bullmq.keys import BullmqKeys
 from corral.protocols.bullmq.operator import BullmqOperator
 from corral.store.client import Store
 from corral.store.scripts import Scripts
-from corral.worker import wall_clock
 
 SCRIPTS = Scripts("corral.bullmq")
 DEFAULT_PREFIX = "bull"
@@ -96,7 +95,8 @@ class QueueBase(EventEmitter):
 
     def binding(self, profile: Profile | None = None) -> Binding:
         """Return the binding of this queue's ports, for any event loop."""
-        return Binding(self.connection.store, self.name, self.prefix, wall_clock, profile or self.profile)
+        connection = self.connection
+        return Binding(connection.store, self.name, self.prefix, connection.clock, profile or self.profile)
 
     @cached_property
     def inspector(self) -> BullmqInspector:
@@ -136,7 +136,7 @@ class QueueBase(EventEmitter):
         finally:
             await broker.close()
         until = rest.until or 0
-        limited = max(until - wall_clock(), 0) if rest.reason is RestReason.LIMITED else 0
+        limited = max(until - self.connection.clock(), 0) if rest.reason is RestReason.LIMITED else 0
         due = until if rest.reason is RestReason.DRAINED else 0
         if claim is None:
             return [None, None, limited, due]

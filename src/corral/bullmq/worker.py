@@ -118,6 +118,7 @@ class Worker(QueueBase):
                     concurrency=self.opts["concurrency"],
                     listener=runner.listen,
                     has_delays=True,
+                    clock=self.connection.clock,
                 )
             )
             try:

@@ -14,6 +14,8 @@ from corral.protocols.base import Binding, Ports
 from corral.spark.options import QueueAddress, is_pattern
 from corral.store.address import is_cluster
 from corral.store.client import Reconnect, Store
+from corral.store.clock import ServerClock
+from corral.telemetry.logs import warn_of_clock
 from corral.worker import wall_clock
 
 T = TypeVar("T")
@@ -31,6 +33,7 @@ class QueueClient(AbstractContextManager["QueueClient"]):
         self._retry_s = retry_s
         self._runner = asyncio.Runner()
         self._store = Store(address.url)
+        self._clock = ServerClock(wall_clock, warn_of_clock)
 
     def call(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a read, or a write that may be repeated; while no server answers, retry for `retry_s`."""
@@ -47,6 +50,12 @@ class QueueClient(AbstractContextManager["QueueClient"]):
                     raise
                 time.sleep(delay)
                 tries += 1
+
+    def now(self) -> int:
+        """Return the milliseconds since the epoch, by the server where this machine's clock is off."""
+        if self._clock.is_outdated:
+            self.call(lambda: self._store.compare_clocks(self._clock))
+        return self._clock()
 
     def queues(self) -> list[str]:
         """Return the names of the queues, those that match a pattern now among them."""
@@ -66,7 +75,7 @@ class QueueClient(AbstractContextManager["QueueClient"]):
         protocol, namespace = self._address.protocol, self._address.namespace
         if is_cluster(self._address.url):
             queue = in_one_slot(protocol, namespace, queue)
-        return protocol.bind(Binding(self._store, queue, namespace, wall_clock))
+        return protocol.bind(Binding(self._store, queue, namespace, self._clock))
 
     def close(self) -> None:
         self._runner.run(self._store.close())

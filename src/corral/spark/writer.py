@@ -21,7 +21,6 @@ from corral.errors import Refused, short_repr
 from corral.spark.client import QueueClient
 from corral.spark.options import QueueAddress, WriteOptions
 from corral.spark.rows import RowConverter
-from corral.worker import wall_clock
 
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties in which a task finds its query and batch."""
@@ -160,7 +159,7 @@ def submit_rows(
         for rows in _chunks(batches, options.batch_rows):
             if options.max_pending is not None:
                 wait_for_capacity(client, address.queue, options.max_pending)
-            jobs, errors = _convert(converter, rows)
+            jobs, errors = _convert(converter, rows, client.now())
             if dead is None:
                 _raise_first(rows, errors)
             sent += len(rows)
@@ -168,7 +167,7 @@ def submit_rows(
             rejected += len(errors)
             for index, error in sorted(errors.items()):
                 assert dead is not None
-                dead.add(rows[index], error, wall_clock())
+                dead.add(rows[index], error, client.now())
     return WriteResult(ledger.name.partition("/")[0], submitted, sent - submitted - rejected, rejected)
 
 
@@ -179,12 +178,11 @@ def _chunks(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[list[dict[
 
 
 def _convert(
-    converter: RowConverter, rows: list[dict[str, Any]]
+    converter: RowConverter, rows: list[dict[str, Any]], now: int
 ) -> tuple[dict[int, Job], dict[int, Refused]]:
     """Return jobs and errors by the index of their rows."""
     jobs: dict[int, Job] = {}
     errors: dict[int, Refused] = {}
-    now = wall_clock()
     for index, row in enumerate(rows):
         try:
             jobs[index] = converter.job(row, now)

@@ -178,6 +178,14 @@ class _JsonFormatter(logging.Formatter):
         return dumps(entry, default=str)
 
 
+def warn_of_clock(ahead_ms: int) -> None:
+    """Say that this machine's clock is not the server's."""
+    logger("clock").warning(
+        f"this machine's clock is {abs(ahead_ms) / 1000:.1f} s {'ahead of' if ahead_ms > 0 else 'behind'} "
+        f"the server's; due times follow the server's until it is set right"
+    )
+
+
 class _TextFormatter(logging.Formatter):
     """Lines for people, with colours on a terminal."""
 
