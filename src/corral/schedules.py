@@ -73,6 +73,11 @@ def declare(
     if checked.delay:
         when = f"cron {rule.cron!r}" if rule.every_ms is None else f"every={rule.every_ms}"
         raise InvalidOptions(f"{when} and delay={checked.delay}: give one of them")
+    if checked.unique is not None:
+        raise InvalidOptions(
+            "a schedule adds each of its jobs once, so unique, throttle and debounce are not for it; "
+            "where they are the handler's, give None: unique=None"
+        )
     queue.protocol.check(checked, now)
     job = Job(
         name=naming.check_job_name(name),

@@ -26,7 +26,7 @@ def test_a_job_is_added_and_shown(shell: Shell) -> None:
 def test_every_option_of_add_reaches_the_job(shell: Shell) -> None:
     words = ["--id", "order-7", "--delay", "60000", "--backoff", '{"type": "fixed", "delay": 9}', "--lifo"]
     added = shell("queue", "add", "mail", "send-email", "[1]", "--json", *words)
-    assert added.documents == [{"protocol": "bullmq", "queue": "mail", "id": "order-7"}]
+    assert added.documents == [{"protocol": "bullmq", "queue": "mail", "id": "order-7", "existed": False}]
     [job] = shell("job", "show", "mail", "order-7", "--json").documents
     assert (job["protocol"], job["queue"], job["id"], job["name"]) == (
         "bullmq",
@@ -37,6 +37,29 @@ def test_every_option_of_add_reaches_the_job(shell: Shell) -> None:
     assert (job["data"], job["state"], job["log"]) == ([1], "delayed", [])
     assert job["options"]["backoff"] == {"kind": "fixed", "delay": 9, "jitter": 0.0}
     assert (job["options"]["delay"], job["options"]["lifo"]) == (60_000, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--unique", "17"),
+        ("--unique", "true"),
+        ("--throttle", "60000"),
+        ("--throttle", '{"key": "ada", "period": 60000}'),
+        ("--unique", '{"key": "ada", "period": 60000}'),
+    ],
+)
+def test_a_job_that_counts_as_another_is_not_added_again(shell: Shell, words: tuple[str, ...]) -> None:
+    add = ("queue", "add", "mail", "send-email", "{}", "--json", *words)
+    first, second = shell(*add).documents[0], shell(*add).documents[0]
+    assert (first["id"], first["existed"], second["id"], second["existed"]) == ("1", False, "1", True)
+
+
+def test_the_last_of_debounced_jobs_is_kept(shell: Shell) -> None:
+    for number in range(3):
+        shell("queue", "add", "mail", "index", str(number), "--debounce", "60000")
+    [job] = shell("queue", "show", "mail", "--state", "delayed", "--json").documents
+    assert (job["data"], job["options"]["delay"]) == (2, 60_000)
 
 
 def test_a_job_has_the_options_of_its_handler_where_the_app_is_named(

@@ -1,18 +1,22 @@
-"""The page about typed jobs, as it is written: its programs run, and print what it says."""
+"""The pages about handlers and their jobs, as they are written: programs run, and print what they say."""
 
 from pathlib import Path
 
+import pytest
+
 from tests.docs.pages import Page, Terminal
 
-PAGE = Page("docs/how-to/typed-jobs.md")
+PAGES = ["typed-jobs", "unique"]
 
 
-def test_the_page_runs_as_it_is_written(tmp_path: Path, url: str) -> None:
-    assert {kind for kind, _ in PAGE.blocks} <= {"python", "console"}, "no other block would be run"
-    PAGE.unpack(tmp_path)
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_runs_as_it_is_written(tmp_path: Path, url: str, name: str) -> None:
+    page = Page(f"docs/how-to/{name}.md")
+    assert {kind for kind, _ in page.blocks} <= {"python", "console"}, "no other block would be run"
+    page.unpack(tmp_path)
     terminal = Terminal(tmp_path, url)
     try:
-        for block in PAGE.consoles():
+        for block in page.consoles():
             for command in block:
                 terminal.run(command)
         terminal.close()

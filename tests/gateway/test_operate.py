@@ -56,6 +56,19 @@ def test_a_job_is_added_to_any_queue(gateway: Gateway, protocol: str) -> None:
     assert (job["data"], job["state"]) == ({"to": "ada@x.org"}, "waiting")
 
 
+def test_a_job_that_counts_as_another_is_not_added_again(gateway: Gateway) -> None:
+    for unique in ("order-17", True, {"key": "order-18", "period": 60_000}):
+        job = {"name": "a", "data": {"unique": str(unique)}, "options": {"unique": unique}}
+        answers = [gateway.client.post("/v1/queues/bullmq/new/jobs", json=job).json() for _ in range(2)]
+        assert [answer["existed"] for answer in answers] == [False, True]
+        assert answers[0]["id"] == answers[1]["id"]
+    refused = gateway.client.post(
+        "/v1/queues/streams/jobs/jobs", json={"name": "embed", "options": {"unique": "k"}}
+    )
+    assert problem_of(refused) == (409, "unsupported")
+    assert "protocol 'streams' has no unique jobs" in refused.json()["detail"]
+
+
 def test_a_new_queue_needs_a_valid_name_and_its_options_are_checked(gateway: Gateway) -> None:
     post = gateway.client.post
     assert post("/v1/queues/bullmq/new/jobs", json={"name": "a"}).status_code == 201

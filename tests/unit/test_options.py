@@ -1,11 +1,12 @@
 """What a producer may ask for: every rule, its default, and what the refusal says."""
 
 import math
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from corral.core.job import Backoff, JobOptions, Keep
+from corral.core.job import Backoff, JobOptions, Keep, Unique
 from corral.core.options import LONGEST_DELAY_MS, Capability, build
 from corral.errors import CorralWarning, InvalidOptions, Unsupported
 
@@ -249,7 +250,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(wrong: str, right: s
 
 def test_an_option_like_no_other_is_refused_with_all_names() -> None:
     said = refusal(xyz=1)
-    assert said.startswith("there is no option 'xyz'; use any of attempts, backoff, delay, ")
+    assert said.startswith("there is no option 'xyz'; use any of attempts, backoff, debounce, delay, ")
 
 
 def test_a_refused_option_is_not_hidden_by_none() -> None:
@@ -322,3 +323,54 @@ def test_a_refusal_is_short_whatever_was_given(name: str, value: Any) -> None:
     said = refusal(**{name: value})
     assert said.startswith(f"{name} ")
     assert len(said) < 300
+
+
+# -- unique jobs
+
+
+@pytest.mark.parametrize(
+    ("given", "unique"),
+    [
+        ({"unique": "a"}, Unique(key="a")),
+        ({"unique": True}, Unique(by_data=True)),
+        ({"unique": False}, None),
+        ({"unique": timedelta(seconds=1)}, Unique(by_data=True, period=1000)),
+        ({"unique": {"key": "a", "period": 5}}, Unique(key="a", period=5)),
+        ({"unique": {"period": 5}}, Unique(by_data=True, period=5)),
+        ({"throttle": 5}, Unique(period=5)),
+        ({"throttle": {"key": "a", "period": timedelta(seconds=1)}}, Unique(key="a", period=1000)),
+        ({"debounce": timedelta(seconds=1)}, Unique(period=1000, is_last=True)),
+        ({"unique": None, "throttle": 5}, Unique(period=5)),
+    ],
+)
+def test_the_ways_to_say_which_jobs_count_as_one(given: Any, unique: Unique | None) -> None:
+    assert options(**given).unique == unique
+
+
+def test_a_debounced_job_is_delayed_by_its_period() -> None:
+    assert options(debounce=timedelta(seconds=1)).delay == 1000
+    assert refusal(debounce=500, delay=20) == (
+        "debounce and delay=20: a debounced job runs 500 ms after the last was added; leave the delay out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"unique": ""}, "unique is ''; use text of 1 to 512 bytes"),
+        ({"unique": "x" * 513}, "use text of 1 to 512 bytes"),
+        ({"unique": "\ud800"}, "half a surrogate pair"),
+        (
+            {"unique": 5},
+            "unique is 5; use True (by name and data), a key, a timedelta, or {'key'",
+        ),
+        ({"unique": {"ttl": 5}}, "unique has 'ttl'; use 'key', 'period'"),
+        ({"unique": {"key": 5}}, "unique key is 5; use text"),
+        ({"throttle": {"key": "a"}}, "throttle has no 'period'; give whole milliseconds or a timedelta"),
+        ({"throttle": 0}, "throttle period is 0; use whole milliseconds from 1"),
+        ({"debounce": "5"}, "debounce period is '5'; use whole milliseconds from 1"),
+        ({"unique": "a", "throttle": 5}, "throttle is given beside another of unique, throttle, debounce"),
+    ],
+)
+def test_what_cannot_say_it_is_refused(given: Any, words: str) -> None:
+    assert words in refusal(**given)

@@ -141,6 +141,15 @@ async def add(
     attempts: Annotated[int | None, Option(help="The maximum number of attempts.")] = None,
     backoff: Annotated[str | None, Option(help="Between attempts: ms, fixed, exponential, JSON.")] = None,
     lifo: Annotated[bool, Option("--lifo", help="Run it before the jobs that wait.")] = False,
+    unique: Annotated[
+        str | None, Option(metavar="KEY", help="One job of this key until it has ended; JSON: see options.")
+    ] = None,
+    throttle: Annotated[
+        str | None, Option(metavar="MS", help="The first job of its name in this time; JSON: with a key.")
+    ] = None,
+    debounce: Annotated[
+        str | None, Option(metavar="MS", help="The last job of its name, after this time; JSON: with a key.")
+    ] = None,
     ttl: Annotated[int | None, Option(help=option_help("ttl_s"))] = None,
     idempotency_key: Annotated[str | None, Option(help=option_help("idempotency_key"))] = None,
     more: Annotated[
@@ -159,6 +168,9 @@ async def add(
         "attempts": attempts,
         "backoff": None if backoff is None else _json_or_text(backoff),
         "lifo": lifo or None,
+        "unique": None if unique is None else _object_or_text(unique),
+        "throttle": None if throttle is None else _json_or_text(throttle),
+        "debounce": None if debounce is None else _json_or_text(debounce),
         "ttl_s": ttl,
         "idempotency_key": idempotency_key,
     }
@@ -168,7 +180,9 @@ async def add(
         session.app.job_types.update(load_app(app).job_types)
     queue = session.app.queue(queue_name)
     job = await queue.add_by_name(name, _read_json(data), {"id": job_id, **options})
-    session.output.document({"protocol": queue.protocol.spec.name, "queue": queue_name, "id": job.id})
+    session.output.document(
+        {"protocol": queue.protocol.spec.name, "queue": queue_name, "id": job.id, "existed": job.existed}
+    )
     session.output.line(job.id)
 
 
@@ -185,6 +199,12 @@ def _json_or_text(text: str) -> Any:
         return json.loads(text, parse_constant=_refuse_constant)
     except ValueError:
         return text
+
+
+def _object_or_text(text: str) -> Any:
+    """Parse a JSON object or `true`; anything else is text, a key that looks like a number too."""
+    value = _json_or_text(text)
+    return value if isinstance(value, dict | bool) else text
 
 
 def _read_json(text: str) -> Any:

@@ -1,8 +1,10 @@
 """Job, its options, and a worker's claim on it."""
 
 from enum import StrEnum
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic
 
+import orjson
 from msgspec import Struct
 
 if TYPE_CHECKING:
@@ -50,10 +52,35 @@ class Keep(Struct, frozen=True):
     age: int | None = None
 
 
+class Unique(Struct, frozen=True, kw_only=True):
+    """Which jobs of a queue count as one, and for how long."""
+
+    key: str | None = None
+    """What they have in common; None: their name, and with `by_data` their data too."""
+    by_data: bool = False
+    period: int | None = None
+    """For how many ms; None: until the job has ended."""
+    is_last: bool = False
+    """Whether the last of them runs, once none was added for the period; else the first."""
+
+    def id_of(self, name: str, data: Any) -> str:
+        """Return what tells such jobs from others.
+
+        >>> Unique(by_data=True).id_of("charge", {"b": 1, "a": 2})
+        'charge:cf18a029e5a0c29229df0753ee807c70'
+        """
+        if self.key is not None:
+            return self.key
+        if not self.by_data:
+            return name
+        text = orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
+        return f"{name}:{blake2b(text, digest_size=16).hexdigest()}"
+
+
 class JobOptions(Struct, frozen=True, kw_only=True):
     """The options of a job; `core.options.build` checks them and fills in the defaults.
 
-    `keep_completed` / `keep_dead` None leaves it to the worker.
+    `keep_completed` / `keep_dead` None leaves it to the worker. `unique` is None in jobs that were read.
     `extra` holds the options only one protocol knows, in that protocol's own words.
     """
 
@@ -65,6 +92,7 @@ class JobOptions(Struct, frozen=True, kw_only=True):
     keep_dead: Keep | None = None
     lifo: bool = False
     keep_logs: int | None = None
+    unique: Unique | None = None
     extra: dict[str, Any] = {}
 
 

@@ -15,6 +15,7 @@ from corral.core.job import (
     Backoff,
     JobOptions,
     Keep,
+    Unique,
 )
 from corral.errors import CorralWarning, InvalidOptions, Unsupported, short_repr
 
@@ -50,6 +51,15 @@ class Capability(StrEnum):
     ROUTING = "routing"
     TTL = "time to live"
     IDEMPOTENCY = "idempotency keys"
+    UNIQUE = "unique jobs"
+
+
+class KeyAndPeriod(TypedDict, total=False):
+    """What jobs have in common that count as one, and for how long that holds."""
+
+    key: str
+    period: int | timedelta
+    """Milliseconds, or a timedelta."""
 
 
 class OptionValues(TypedDict, total=False):
@@ -66,6 +76,12 @@ class OptionValues(TypedDict, total=False):
     remove_on_fail: bool | int | timedelta | Keep | Mapping[str, Any] | None
     lifo: bool | None
     keep_logs: int | None
+    unique: bool | str | timedelta | KeyAndPeriod | None
+    """True: by name and data; text: by that key; until the job has ended, or for a time."""
+    throttle: int | timedelta | KeyAndPeriod | None
+    """The first of the jobs added within this time; by name, or by a key."""
+    debounce: int | timedelta | KeyAndPeriod | None
+    """The last of the jobs added, when none was added for this time; by name, or by a key."""
     # of the streams protocol
     ttl_s: int | timedelta | None
     idempotency_key: str | None
@@ -160,6 +176,8 @@ def build(
             raise InvalidOptions(unknown_option(name, [*_OPTIONS, *extras]))
         elif value is not None:
             field, needed, check, neutral = _OPTIONS[name]
+            if field == "unique":
+                _check_only(name, checked, extra)
             try:
                 checked[field] = check(name, value)
             except InvalidOptions as error:
@@ -168,6 +186,8 @@ def build(
                 raise
             if checked[field] != neutral:
                 require(protocol, capabilities, needed, f"{name}={short_repr(value)}")
+    if checked.get("unique") is not None:
+        _delay_last(checked)
     return JobOptions(**checked, extra=extra)
 
 
@@ -327,6 +347,86 @@ def _check_parts(name: str, value: Mapping[str, Any], known: tuple[str, ...]) ->
             raise InvalidOptions(f"{name} has {short_repr(part)}; use {', '.join(map(repr, known))}")
 
 
+# -- unique jobs --------------------------------------------------------------------------------------------
+
+LONGEST_KEY = 512
+_period = _whole(
+    1,
+    LONGEST_DELAY_MS,
+    f"use whole milliseconds from 1 up to {LONGEST_DELAY_MS} (five years), or a timedelta",
+)
+
+
+def _unique(name: str, value: Any) -> Unique | None:
+    match value:
+        case False:
+            return None
+        case True:
+            return Unique(by_data=True)
+        case timedelta():
+            return Unique(by_data=True, period=_period(name, milliseconds(value)))
+        case str():
+            return Unique(key=_key(name, value))
+        case Mapping():
+            key, period = _key_and_period(name, value)
+            return Unique(key=key, by_data=key is None, period=period)
+    raise InvalidOptions(
+        f"{name} is {short_repr(value)}; use True (by name and data), a key, a timedelta, "
+        f"or {{'key': …, 'period': …}}"
+    )
+
+
+def _throttle(name: str, value: Any) -> Unique:
+    key, period = _key_and_period(name, value if isinstance(value, Mapping) else {"period": value})
+    if period is None:
+        raise InvalidOptions(f"{name} has no 'period'; give whole milliseconds or a timedelta")
+    return Unique(key=key, period=period)
+
+
+def _debounce(name: str, value: Any) -> Unique:
+    unique = _throttle(name, value)
+    return Unique(key=unique.key, period=unique.period, is_last=True)
+
+
+def _key_and_period(name: str, value: Mapping[str, Any]) -> tuple[str | None, int | None]:
+    _check_parts(name, value, ("key", "period"))
+    key, period = value.get("key"), milliseconds(value.get("period"))
+    return (
+        None if key is None else _key(f"{name} key", key),
+        None if period is None else _period(f"{name} period", period),
+    )
+
+
+def _key(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value.encode("utf-8", "surrogatepass")) <= LONGEST_KEY:
+        raise InvalidOptions(f"{name} is {short_repr(value)}; use text of 1 to {LONGEST_KEY} bytes")
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise InvalidOptions(f"{name} is {short_repr(value)}, half a surrogate pair; cut between characters")
+    return value
+
+
+def _check_only(name: str, checked: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
+    """Refuse a second option that says which jobs count as one."""
+    if checked.get("unique") is not None or "deduplication" in extra:
+        raise InvalidOptions(
+            f"{name} is given beside another of unique, throttle, debounce and deduplication; "
+            f"use one of them, and None for the others"
+        )
+
+
+def _delay_last(checked: dict[str, Any]) -> None:
+    """Delay a job by the period after which it runs unless another replaces it."""
+    unique: Unique = checked["unique"]
+    if not unique.is_last:
+        return
+    if checked.get("delay"):
+        raise InvalidOptions(
+            f"debounce and delay={checked['delay']}: a debounced job runs {unique.period} ms after the last "
+            f"was added; leave the delay out"
+        )
+    checked["delay"] = unique.period
+
+
 _NO_VALUE: Any = object()
 
 # option: its field, the capability it needs, its check, and the value that needs no capability
@@ -339,4 +439,7 @@ _OPTIONS: dict[str, tuple[str, Capability, _Check, Any]] = {
     "remove_on_fail": ("keep_dead", Capability.REMOVAL, kept, _NO_VALUE),
     "lifo": ("lifo", Capability.LIFO, _lifo, False),
     "keep_logs": ("keep_logs", Capability.LOGS, _keep_logs, _NO_VALUE),
+    "unique": ("unique", Capability.UNIQUE, _unique, None),
+    "throttle": ("unique", Capability.UNIQUE, _throttle, _NO_VALUE),
+    "debounce": ("unique", Capability.UNIQUE, _debounce, _NO_VALUE),
 }

@@ -90,12 +90,16 @@ class NewJobRequest(
     ] = {}
 
 
-class AddedJob(BaseModel, json_schema_extra=example({"protocol": "bullmq", "queue": "mail", "id": "17"})):
-    """A job that was added."""
+ADDED_JOB: JsonDict = {"protocol": "bullmq", "queue": "mail", "id": "17", "existed": False}
+
+
+class AddedJob(BaseModel, json_schema_extra=example(ADDED_JOB)):
+    """A job that was added, or that existed already: by its id, `unique`, or its idempotency key."""
 
     protocol: str
     queue: str
     id: str
+    existed: bool
 
 
 class JobUpdate(BaseModel, extra="forbid", json_schema_extra=example({"priority": 3})):

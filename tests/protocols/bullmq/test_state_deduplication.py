@@ -4,9 +4,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from corral.core.job import Job, JobOptions
+from corral.core.job import Job, JobOptions, Unique
 from corral.errors import InvalidOptions
+from corral.protocols.bullmq.codec import encode_job
 from tests.protocols.bullmq.paired_outcomes import Done, Failed
 from tests.protocols.bullmq.paired_queue import PairedQueue
 
@@ -146,3 +148,21 @@ async def test_what_cannot_be_meant_is_refused_and_nothing_is_written(
     with pytest.raises(InvalidOptions, match="deduplication"):
         await queue.broker.submit([job])
     assert queue.entry("id") is None
+
+
+@pytest.mark.parametrize(
+    ("unique", "words", "adds"),
+    [
+        (Unique(key="a"), SIMPLE, False),
+        (Unique(key="a", period=60_000), THROTTLED, False),
+        (Unique(key="a", period=60_000, is_last=True), DEBOUNCED, True),
+        (Unique(period=60_000), {"id": "send", "ttl": 60_000}, False),
+    ],
+)
+def test_unique_is_the_same_in_native_words(unique: Unique, words: Any, adds: bool) -> None:
+    native = Job(name="send", data={"n": 1}, queue="mail", options=JobOptions(unique=unique))
+    peer = replace(native, options=JobOptions(extra={"deduplication": words}))
+    (*row, deduplication, parent), data = encode_job(native)
+    (*peer_row, (*others, _), peer_parent), peer_data = encode_job(peer)
+    assert (row, parent, data) == (peer_row, peer_parent, peer_data)
+    assert deduplication == (*others, adds)

@@ -52,7 +52,8 @@ async def add_job(request: Request, protocol: str, queue: str) -> Response:
     body, _ = await read_json(request, documents.NewJobRequest, state.settings)
     target = state.corral.queue(queue, protocol_named(protocol).spec.name)
     job = await target.add(body.name, body.data, id=body.id, **body.options)
-    return json_response({"protocol": protocol, "queue": target.name, "id": job.id}, 201)
+    added = {"protocol": protocol, "queue": target.name, "id": job.id, "existed": job.existed}
+    return json_response(added, 201)
 
 
 @router.patch("/jobs/{job_id}", response_model=models.QueueJob, **with_body(documents.JobUpdate))

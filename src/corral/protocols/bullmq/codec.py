@@ -1,6 +1,6 @@
 """Jobs and settlements, to and from BullMQ's wire format."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import msgpack
@@ -26,7 +26,13 @@ from corral.core.outcome import (
 )
 from corral.core.ports import JobEnd, Profile
 from corral.errors import PayloadTooLarge
-from corral.protocols.bullmq.options import decode_options, deduplication_of, encode_options, parent_of
+from corral.protocols.bullmq.options import (
+    decode_options,
+    deduplication_of,
+    encode_options,
+    parent_of,
+    with_deduplication,
+)
 from corral.protocols.wire import BROKEN, broken_fields, clean, count, fields_of, pack, text, time_ms
 
 STATES = {
@@ -115,7 +121,7 @@ def _enveloper(jobs: Sequence[Job], data: Sequence[bytes]) -> Callable[[int], En
         job = jobs[index]
         options = job.options
         # the usual case first: this runs once for every job
-        if job.id or options.extra:
+        if job.id or options.extra or options.unique is not None:
             return _full_envelope(job, data[index])
         if options is not shared or job.created_at != created_at:
             shared, created_at, opts, envelopes = options, job.created_at, _encode_opts(options, ""), {}
@@ -144,15 +150,16 @@ def encode_node(job: Job, requested_id: str, has_children: bool) -> tuple[Envelo
 
 
 def _full_envelope(job: Job, data: bytes) -> Envelope:
-    opts = _encode_opts(job.options, job.id)
+    options = with_deduplication(job.options, job.name, data)
+    opts = _encode_opts(options, job.id)
     payload.check_size(data, opts)
-    envelope, extra = _envelope(job, opts), job.options.extra
+    envelope, extra = _envelope(job, opts), options.extra
     if not extra:
         return envelope
     limit = extra.get("sizeLimit")
     if limit and len(data) > limit:
         raise PayloadTooLarge(f"the data of job {job.name!r} has {len(data)} bytes; its sizeLimit is {limit}")
-    return _with_relations(envelope, extra)
+    return _with_relations(envelope, options)
 
 
 def _envelope(job: Job, opts: bytes) -> Envelope:
@@ -164,9 +171,11 @@ def _encode_opts(options: JobOptions, job_id: str) -> bytes:
     return payload.encode(encode_options(options, job_id), "options")
 
 
-def _with_relations(envelope: Envelope, extra: Mapping[str, Any]) -> Envelope:
+def _with_relations(envelope: Envelope, options: JobOptions) -> Envelope:
+    extra = options.extra
     dated = (*envelope[:3], extra.get("timestamp") or envelope[3], *envelope[4:])
-    deduplication, parent = deduplication_of(extra), parent_of(extra)
+    adds = options.unique is not None and options.unique.is_last
+    deduplication, parent = deduplication_of(extra, adds), parent_of(extra)
     if deduplication is None and parent is None:
         return dated
     return (*dated, deduplication or False, parent or False)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from corral.core import payload
 from corral.core.job import Backoff, JobOptions, Keep
@@ -25,6 +25,7 @@ CAPABILITIES = frozenset(
         Capability.RATE_LIMIT,
         Capability.CRON,
         Capability.INTERVAL,
+        Capability.UNIQUE,
     }
 )
 OPTIONS = {
@@ -178,11 +179,36 @@ def _decode_keep(wire: Any) -> Keep | None:
 # -- deduplication and parents ------------------------------------------------------------------------------
 
 
-def deduplication_of(extra: Mapping[str, Any]) -> tuple[str, int | bool, bool, bool] | None:
-    """Return (id, ttl ms or False, extends, replaces) for the submit script; None where there is none.
+def with_deduplication(options: JobOptions, name: str, data: bytes) -> JobOptions:
+    """Return the options with `unique` in BullMQ's words; `data` is the job's as JSON.
+
+    >>> from corral.core.job import Unique
+    >>> with_deduplication(JobOptions(unique=Unique(key="a", period=500)), "send", b"{}").extra
+    {'deduplication': {'id': 'a', 'ttl': 500}}
+    """
+    unique = options.unique
+    if unique is None:
+        return options
+    wire: dict[str, Any] = {"id": unique.id_of(name, payload.decode(data))}
+    if unique.period is not None:
+        wire["ttl"] = unique.period
+    if unique.is_last:
+        wire |= {"extend": True, "replace": True}
+    return replace(options, extra={**options.extra, "deduplication": wire})
+
+
+Deduplication = tuple[str, int | bool, bool, bool, bool]
+"""(id, ttl ms or False, extends, replaces, adds), for the submit script."""
+
+
+def deduplication_of(extra: Mapping[str, Any], adds: bool = False) -> Deduplication | None:
+    """Return the deduplication for the submit script; None where there is none.
+
+    `adds`: where the job that would be replaced is not delayed any more, another is added; in 5.62.0 what
+    was added last is lost then.
 
     >>> deduplication_of({"deduplication": {"id": "a", "ttl": 500}})
-    ('a', 500, False, False)
+    ('a', 500, False, False, False)
     """
     name = "deduplication" if extra.get("deduplication") is not None else "debounce"
     value = extra.get(name)
@@ -195,7 +221,7 @@ def deduplication_of(extra: Mapping[str, Any]) -> tuple[str, int | bool, bool, b
     ttl = value.get("ttl")
     if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int) or ttl < 0):
         raise InvalidOptions(f"{name} ttl is {short_repr(ttl)}; use whole milliseconds, or leave it out")
-    return value["id"], ttl or False, bool(value.get("extend")), bool(value.get("replace"))
+    return value["id"], ttl or False, bool(value.get("extend")), bool(value.get("replace")), adds
 
 
 def parent_of(extra: Mapping[str, Any]) -> tuple[str, bytes, str, str] | None:

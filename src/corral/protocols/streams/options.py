@@ -56,6 +56,7 @@ def _check_shared(options: JobOptions) -> None:
         (options.backoff not in (None, Backoff()), Capability.RETRY, f"backoff={options.backoff}"),
         (options.keep_completed is not None, Capability.REMOVAL, f"keep_completed={options.keep_completed}"),
         (options.keep_dead is not None, Capability.REMOVAL, f"keep_dead={options.keep_dead}"),
+        (options.unique is not None, Capability.UNIQUE, f"unique={options.unique}"),
         (options.keep_logs is not None, Capability.LOGS, f"keep_logs={options.keep_logs}"),
     )
     for is_refused, capability, option in refused:

@@ -2,7 +2,7 @@
 -- many jobs may share:
 -- [id or "", name, opts, created ms, delay ms, priority, is lifo
 --  and, only of jobs with relations,
---  deduplication [id, ttl ms or false, extends, replaces] or false,
+--  deduplication (parts/deduplication) or false,
 --  parent [key, reference as JSON, prefix of its queue, id] or false, has children, repeat key or false]
 -- use enqueue
 -- use deduplication

@@ -18,9 +18,9 @@ local function replace_delayed(existing, id, text)
 end
 
 -- Returns the id of the job that exists under this deduplication id; nil where `id` is to be added.
--- option: [deduplication id, ttl ms or false, extends, replaces]
+-- option: [deduplication id, ttl ms or false, extends, replaces, adds where there is none to replace]
 local function deduplicate(option, id)
-  local text, ttl, extends, replaces = option[1], option[2], option[3], option[4]
+  local text, ttl, extends, replaces, adds = unpack(option)
   local key = PREFIX .. "de:" .. text
   local existing = call("GET", key)
   if not existing then
@@ -32,7 +32,7 @@ local function deduplicate(option, id)
     emit_deduplicated(existing, text, id)
     return existing
   end
-  if not replace_delayed(existing, id, text) then return existing end
+  if not replace_delayed(existing, id, text) and not adds then return existing end
   if not ttl then
     call("SET", key, id)
   elseif extends then
