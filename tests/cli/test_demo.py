@@ -71,6 +71,29 @@ def test_the_demo_ends_well_and_leaves_nothing_behind(folder: Path) -> None:
     assert "\x1b" not in ended.stdout, "plain lines where there is no terminal"
 
 
+PAGES_OF_THE_DEMO = {
+    "/v1/queues": "queues",
+    "/v1/queues/bullmq/mail/jobs?state=completed": "jobs",
+    "/v1/queues/bullmq/mail/jobs?state=dead": "jobs",
+    "/v1/queues/bullmq/mail/search?query=state+%3D+dead": "jobs",
+    "/v1/queues/bullmq/mail/dead-letters/groups": "groups",
+    "/v1/queues/bullmq/mail/flows": "jobs",
+    "/v1/queues/bridgemq/films/jobs?state=completed": "jobs",
+    "/v1/schedules": "schedules",
+    "/v1/workers": "workers",
+    "/v1/tasks": "tasks",
+    "/v1/audit": "entries",
+    "/v1/server": "findings",
+    "/v1/history": "queues",
+    "/v1/history/jobs?query=state+%3D+dead": "jobs",
+}
+"""What a page of the dashboard shows: the path, and the list that must not be empty."""
+
+
+def _items(addresses: dict[str, str], path: str, name: str) -> object:
+    return httpx2.get(f"{addresses['dashboard'].rstrip('/')}{path}", timeout=10).json()[name]
+
+
 def _workers(queues: str, queue: dict[str, str]) -> object:
     return httpx2.get(f"{queues}/{queue['protocol']}/{queue['queue']}/workers", timeout=10).json()["workers"]
 
@@ -95,6 +118,14 @@ def test_kept_it_runs_with_a_dashboard_until_a_signal(folder: Path) -> None:
             )
 
         assert eventually(is_working, 30)
+        missing = PAGES_OF_THE_DEMO
+
+        def has_something_on_every_page() -> bool:
+            nonlocal missing
+            missing = {path: name for path, name in missing.items() if not _items(documents[-1], path, name)}
+            return not missing
+
+        assert eventually(has_something_on_every_page, 40), missing
     finally:
         process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0

@@ -19,7 +19,7 @@ __all__ = ["client", "gateway", "open_gateway", "shared_gateway"]
 QUEUES = (("bullmq", "mail", "send"), ("streams", "jobs", "embed"), ("bridgemq", "reports", "render"))
 
 
-class Farm:
+class Samples:
     """Jobs in every protocol."""
 
     def __init__(self, url: str) -> None:
@@ -44,7 +44,7 @@ class Farm:
 
         async def until_all_have_ended() -> list[str]:
             ids = []
-            async with working(self.app, name="bessie"):
+            async with working(self.app, name="mailer-1"):
                 for protocol, queue, name, data in jobs:
                     target = self.app.queue(queue, protocol)
                     ids.append((await target.add(name, data)).id)
@@ -57,7 +57,7 @@ class Farm:
         """Call `look` in a thread while a worker is alive."""
 
         async def run() -> None:
-            async with working(self.app, queues=["mail"], protocol="bullmq", name="bessie"):
+            async with working(self.app, queues=["mail"], protocol="bullmq", name="mailer-1"):
                 await asyncio.to_thread(look)
 
         self.app.sync(run())
@@ -78,10 +78,10 @@ class Farm:
 
 
 @pytest.fixture
-def farm(server: Server) -> Iterator[Farm]:
-    farm = Farm(server.url)
-    yield farm
-    farm.close()
+def samples(server: Server) -> Iterator[Samples]:
+    samples = Samples(server.url)
+    yield samples
+    samples.close()
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ const watch = setInterval(() => {
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
-class Stage:
+class LossyPage:
     """A gateway that also serves a page, which reports the events it has received."""
 
     def __init__(self, url: str) -> None:
@@ -82,38 +82,38 @@ def browse(url: str, folder: Path) -> "subprocess.Popen[bytes]":
 
 
 @pytest.fixture
-def stage(server: Server) -> Iterator[Stage]:
-    stage = Stage(server.url)
-    yield stage
-    stage.gateway.stop()
+def page(server: Server) -> Iterator[LossyPage]:
+    page = LossyPage(server.url)
+    yield page
+    page.gateway.stop()
 
 
 def test_a_browser_follows_a_job_through_lost_connections_to_its_end(
-    stage: Stage, client: redis.Redis, tmp_path: Path
+    page: LossyPage, client: redis.Redis, tmp_path: Path
 ) -> None:
-    job_id = stage.gateway.submit()
+    job_id = page.gateway.submit()
 
     ids = [client.xrange(f"job:{job_id}:events")[0][0].decode()]
-    tails = stage.gateway.state.tails
-    browser = browse(f"{stage.gateway.url}/page/{job_id}", tmp_path)
+    tails = page.gateway.state.tails
+    browser = browse(f"{page.gateway.url}/page/{job_id}", tmp_path)
     try:
         assert eventually(lambda: tails.count == 1, 60), "the browser does not connect"
         ids.append(emit(client, job_id, "running"))
         for _ in range(2):
             ids.append(emit(client, job_id, "progress"))
             sent = tails.sent
-            stage.reset_connections()
+            page.reset_connections()
             assert eventually(lambda: tails.count == 0, 30)
             ids += [emit(client, job_id, "progress"), emit(client, job_id, "progress")]
             assert eventually(lambda before=sent: tails.count == 1 and tails.sent > before, 30)
         ids.append(emit(client, job_id, "done"))
-        assert eventually(lambda: stage.report is not None, 60), "the browser does not stop at the end"
+        assert eventually(lambda: page.report is not None, 60), "the browser does not stop at the end"
     finally:
         browser.terminate()
         browser.wait(20)
-    assert stage.report is not None
-    seen = [(kind, event_id) for kind, event_id in stage.report["events"] if kind != "hello"]
+    assert page.report is not None
+    seen = [(kind, event_id) for kind, event_id in page.report["events"] if kind != "hello"]
     assert [event_id for _, event_id in seen] == ids
     assert [kind for kind, _ in seen] == ["queued", "running", *["progress"] * 6, "done"]
     # reconnected after each reset, and closed by the 204 after the end
-    assert stage.report["states"][-1] == 2
+    assert page.report["states"][-1] == 2

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from tests.dashboard.conftest import QUEUES, Farm
+from tests.dashboard.conftest import QUEUES, Samples
 from tests.gateway.conftest import OpenGateway
 from tests.support.chromium import Chromium
 from tests.support.gateway import Gateway
@@ -49,11 +49,13 @@ def confirm(browser: Chromium, word: str = "") -> None:
 # -- queues -------------------------------------------------------------------------------------------------
 
 
-def test_queues_of_every_protocol_are_shown_live(gateway: Gateway, farm: Farm, browser: Chromium) -> None:
-    farm.work(("bullmq", "mail", "send", {}))
+def test_queues_of_every_protocol_are_shown_live(
+    gateway: Gateway, samples: Samples, browser: Chromium
+) -> None:
+    samples.work(("bullmq", "mail", "send", {}))
     open_page(browser, gateway, "", "Queues")
     browser.until("document.getElementById('status').dataset.state === 'live'")
-    farm.work(
+    samples.work(
         ("bullmq", "mail", "send", {"fail": "no"}),
         ("streams", "jobs", "embed", {}),
         ("bridgemq", "reports", "render", {}),
@@ -75,13 +77,13 @@ def test_queues_of_every_protocol_are_shown_live(gateway: Gateway, farm: Farm, b
     def expect_a_worker() -> None:
         browser.until(f"({row('mail', 'bullmq')})?.Workers === '1'", 30)
 
-    farm.while_working(expect_a_worker)
+    samples.while_working(expect_a_worker)
     assert browser.messages == [], "nothing was blocked, nothing went wrong"
 
 
-def test_a_queue_is_paused_drained_and_filled(gateway: Gateway, farm: Farm, browser: Chromium) -> None:
+def test_a_queue_is_paused_drained_and_filled(gateway: Gateway, samples: Samples, browser: Chromium) -> None:
     for number in range(3):
-        farm.add("bullmq", "mail", "send", {"number": number})
+        samples.add("bullmq", "mail", "send", {"number": number})
     open_page(browser, gateway, "#/queue/bullmq/mail", "mail")
     browser.until(f"{ROWS}.length === 3")
     browser.click("button", "Pause")
@@ -108,9 +110,9 @@ def test_a_queue_is_paused_drained_and_filled(gateway: Gateway, farm: Farm, brow
 
 
 def test_what_a_protocol_lacks_is_absent_with_its_reason(
-    gateway: Gateway, farm: Farm, browser: Chromium
+    gateway: Gateway, samples: Samples, browser: Chromium
 ) -> None:
-    farm.add("streams", "jobs", "embed", {})
+    samples.add("streams", "jobs", "embed", {})
     open_page(browser, gateway, "#/queue/streams/jobs", "jobs")
     absent = browser.value(
         "Object.fromEntries([...document.querySelectorAll('.absent')]"
@@ -123,8 +125,10 @@ def test_what_a_protocol_lacks_is_absent_with_its_reason(
     )
 
 
-def test_rows_are_selected_and_changed_together(gateway: Gateway, farm: Farm, browser: Chromium) -> None:
-    farm.work(*(("bullmq", "mail", "send", {"fail": f"no {n}"}) for n in range(4)))
+def test_rows_are_selected_and_changed_together(
+    gateway: Gateway, samples: Samples, browser: Chromium
+) -> None:
+    samples.work(*(("bullmq", "mail", "send", {"fail": f"no {n}"}) for n in range(4)))
     open_page(browser, gateway, "#/queue/bullmq/mail?state=dead", "mail")
     browser.until(f"{ROWS}.length === 4")
     for _ in range(2):
@@ -147,10 +151,10 @@ def test_rows_are_selected_and_changed_together(gateway: Gateway, farm: Farm, br
 
 @pytest.mark.parametrize(("protocol", "queue", "name"), QUEUES)
 def test_a_job_is_shown_with_all_there_is(
-    gateway: Gateway, farm: Farm, browser: Chromium, protocol: str, queue: str, name: str
+    gateway: Gateway, samples: Samples, browser: Chromium, protocol: str, queue: str, name: str
 ) -> None:
     data = {"to": {"name": "Ada"}, "result": {"sent": True}, "log": "handed over"}
-    [job_id] = farm.work((protocol, queue, name, data))
+    [job_id] = samples.work((protocol, queue, name, data))
     open_page(browser, gateway, f"#/job/{protocol}/{queue}/{job_id}", name)
     text = browser.text("#page")
     # the BridgeMQ document keeps no data of a completed job
@@ -162,8 +166,8 @@ def test_a_job_is_shown_with_all_there_is(
     assert browser.value(f"{ROWS}.length") >= 3, "its events"
 
 
-def test_a_job_is_followed_and_changed(gateway: Gateway, farm: Farm, browser: Chromium) -> None:
-    job_id = farm.add("bullmq", "mail", "send", {"n": 1}, delay=600_000)
+def test_a_job_is_followed_and_changed(gateway: Gateway, samples: Samples, browser: Chromium) -> None:
+    job_id = samples.add("bullmq", "mail", "send", {"n": 1}, delay=600_000)
     open_page(browser, gateway, f"#/job/bullmq/mail/{job_id}", "send")
     browser.click("button", "Edit")
     browser.fill("dialog textarea", '{"n": 2}')
@@ -172,7 +176,7 @@ def test_a_job_is_followed_and_changed(gateway: Gateway, farm: Farm, browser: Ch
     browser.click("button", "Promote")
     confirm(browser)
     browser.until("document.querySelector('.state').textContent === 'waiting'")
-    farm.work(("bullmq", "mail", "send", {}))
+    samples.work(("bullmq", "mail", "send", {}))
     browser.until("document.querySelector('.state').textContent === 'completed'")
     browser.click("button", "Duplicate")
     confirm(browser)
@@ -187,11 +191,11 @@ def test_a_job_is_followed_and_changed(gateway: Gateway, farm: Farm, browser: Ch
 
 
 def test_jobs_are_searched_and_what_matches_is_changed(
-    gateway: Gateway, farm: Farm, browser: Chromium
+    gateway: Gateway, samples: Samples, browser: Chromium
 ) -> None:
     for number in range(20):
-        farm.add("bullmq", "mail", "send", {"user": {"id": number}})
-    farm.add("bridgemq", "reports", "render", {"user": {"id": 17}})
+        samples.add("bullmq", "mail", "send", {"user": {"id": number}})
+    samples.add("bridgemq", "reports", "render", {"user": {"id": 17}})
     open_page(browser, gateway, f"#/search?q={quote('data.user.id = 17')}", "Search")
     browser.until(f"{ROWS}.length === 2")
     browser.until("document.querySelector('.search-progress').textContent.includes('2 matches')")
@@ -207,12 +211,14 @@ def test_jobs_are_searched_and_what_matches_is_changed(
     assert browser.value(f"{ROWS}[0].cells[4].textContent") == "5"
 
 
-def test_dead_letters_are_grouped_and_discarded(gateway: Gateway, farm: Farm, browser: Chromium) -> None:
+def test_dead_letters_are_grouped_and_discarded(
+    gateway: Gateway, samples: Samples, browser: Chromium
+) -> None:
     jobs: list[tuple[str, str, str, Any]] = [
         *(("bullmq", "mail", "send", {"fail": f"550 no mailbox user{n}@x.org"}) for n in range(3)),
         ("bridgemq", "reports", "render", {"fail": "no paper"}),
     ]
-    farm.work(*jobs)
+    samples.work(*jobs)
     open_page(browser, gateway, "#/dead", "Dead letters")
     assert browser.value("document.querySelectorAll('.group').length") == 2
     assert "no mailbox …" in browser.text(".group")
@@ -228,8 +234,8 @@ def test_dead_letters_are_grouped_and_discarded(gateway: Gateway, farm: Farm, br
 # -- schedules, flows, workers, server, audit ---------------------------------------------------------------
 
 
-def test_schedules_are_added_run_and_removed(gateway: Gateway, farm: Farm, browser: Chromium) -> None:
-    farm.add("bridgemq", "reports", "render", {})
+def test_schedules_are_added_run_and_removed(gateway: Gateway, samples: Samples, browser: Chromium) -> None:
+    samples.add("bridgemq", "reports", "render", {})
     path = "/v1/queues/bridgemq/reports/schedules/nightly"
     gateway.client.put(path, json={"name": "render", "cron": "0 3 * * *", "timezone": "Asia/Tokyo"})
     open_page(browser, gateway, "#/schedules", "Schedules")
@@ -246,8 +252,8 @@ def test_schedules_are_added_run_and_removed(gateway: Gateway, farm: Farm, brows
     browser.until("!!document.querySelector('#page .empty')")
 
 
-def test_a_flow_is_drawn_as_a_tree(gateway: Gateway, farm: Farm, browser: Chromium) -> None:
-    parent = farm.add_flow()
+def test_a_flow_is_drawn_as_a_tree(gateway: Gateway, samples: Samples, browser: Chromium) -> None:
+    parent = samples.add_flow()
     open_page(browser, gateway, "#/flows", "Flows")
     browser.click("#page tbody a", parent)
     browser.until("document.querySelectorAll('.flow-node').length === 4")
@@ -255,15 +261,15 @@ def test_a_flow_is_drawn_as_a_tree(gateway: Gateway, farm: Farm, browser: Chromi
     assert browser.text(".heading .tools").split() == ["waiting", "4"]
 
 
-def test_workers_server_and_audit_log(gateway: Gateway, farm: Farm, browser: Chromium) -> None:
+def test_workers_server_and_audit_log(gateway: Gateway, samples: Samples, browser: Chromium) -> None:
     gateway.client.post("/v1/queues/bullmq/mail/jobs", json={"name": "other"})
     gateway.client.post("/v1/queues/bullmq/mail/pause")
 
     def look() -> None:
         open_page(browser, gateway, "#/workers", "Workers")
-        browser.until(f"{ROWS}.some((row) => row.textContent.includes('bessie'))")
+        browser.until(f"{ROWS}.some((row) => row.textContent.includes('mailer-1'))")
 
-    farm.while_working(look)
+    samples.while_working(look)
     open_page(browser, gateway, "#/server", "Server")
     assert "eviction" in browser.text(".findings")
     open_page(browser, gateway, "#/audit", "Audit log")
@@ -273,8 +279,8 @@ def test_workers_server_and_audit_log(gateway: Gateway, farm: Farm, browser: Chr
 # -- the frame ----------------------------------------------------------------------------------------------
 
 
-def test_keys_walk_search_and_help(gateway: Gateway, farm: Farm, browser: Chromium) -> None:
-    farm.add("bullmq", "mail", "send", {})
+def test_keys_walk_search_and_help(gateway: Gateway, samples: Samples, browser: Chromium) -> None:
+    samples.add("bullmq", "mail", "send", {})
     open_page(browser, gateway, "#/queues", "Queues")
     browser.until(f"{ROWS}.length === 2")
     browser.press("j")
@@ -330,15 +336,15 @@ def test_the_page_is_light_or_dark_as_one_likes(gateway: Gateway, browser: Chrom
 
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed")
 def test_every_page_is_accessible_and_never_wider_than_the_window(
-    gateway: Gateway, farm: Farm, browser: Chromium
+    gateway: Gateway, samples: Samples, browser: Chromium
 ) -> None:
     jobs: list[tuple[str, str, str, Any]] = [
         ("bullmq", "mail", "send", {"log": "a line"}),
         ("bullmq", "mail", "send", {"fail": "no " * 300}),
     ]
-    done, dead = farm.work(*jobs)
-    flow = farm.add_flow("x" * 500)
-    farm.add("bridgemq", "reports", "render", {})
+    done, dead = samples.work(*jobs)
+    flow = samples.add_flow("x" * 500)
+    samples.add("bridgemq", "reports", "render", {})
     gateway.client.put(
         "/v1/queues/bridgemq/reports/schedules/nightly", json={"name": "render", "cron": "0 3 * * *"}
     )
@@ -357,6 +363,7 @@ def test_every_page_is_accessible_and_never_wider_than_the_window(
         "#/tasks": "Bulk changes",
         "#/server": "Server",
         "#/audit": "Audit log",
+        "#/history": "History",
     }
     rules = {
         "light": "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']",

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from corral.gateway import GatewaySettings, create_app
-from tests.dashboard.conftest import Farm
+from tests.dashboard.conftest import Samples
 from tests.dashboard.test_pages import open_page
 from tests.gateway.conftest import OpenGateway
 from tests.support.chromium import Chromium
@@ -24,9 +24,9 @@ def sign_in(browser: Chromium, key: str) -> None:
 
 
 def test_a_key_signs_in_and_out_and_scripts_cannot_read_the_session(
-    open_gateway: OpenGateway, farm: Farm, browser: Chromium
+    open_gateway: OpenGateway, samples: Samples, browser: Chromium
 ) -> None:
-    farm.add("bullmq", "mail", "send", {})
+    samples.add("bullmq", "mail", "send", {})
     gateway = open_gateway(keys=KEYS_JSON)
     browser.go(gateway.url)
     sign_in(browser, "a guess of somebody")
@@ -189,7 +189,7 @@ def canary(field: str) -> str:
 
 
 def test_no_text_from_a_queue_is_run(
-    gateway: Gateway, farm: Farm, client: redis.Redis, browser: Chromium
+    gateway: Gateway, samples: Samples, client: redis.Redis, browser: Chromium
 ) -> None:
     ids = {}
     for protocol, queue, name in (("bullmq", "mail", "send"), ("bridgemq", "reports", "render")):
@@ -198,11 +198,11 @@ def test_no_text_from_a_queue_is_run(
             "log": canary("log"),
             "result": canary("result"),
         }
-        done, dead = farm.work(
+        done, dead = samples.work(
             (protocol, queue, name, data), (protocol, queue, name, {"fail": canary("reason")})
         )
         ids[protocol, queue] = (done, dead)
-        farm.app.sync(farm.app.queue(queue, protocol).add(canary("name")[:200].replace("\n", " "), {}))
+        samples.app.sync(samples.app.queue(queue, protocol).add(canary("name")[:200].replace("\n", " "), {}))
     hostile = canary("queue").replace("\n", " ").replace(":", "")[:120]
     client.hset(f"bull:{hostile}:meta", "paused", "1")
     client.hset(
@@ -214,7 +214,7 @@ def test_no_text_from_a_queue_is_run(
         "/v1/queues/bridgemq/reports/schedules/nightly",
         json={"name": "render", "data": {"x": canary("schedule")}, "cron": "0 3 * * *"},
     )
-    flow = farm.add_flow("<img src=x onerror=window.hit='flow'>")
+    flow = samples.add_flow("<img src=x onerror=window.hit='flow'>")
     pages = [
         "",
         "#/dead",

@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from corral.gateway import GatewaySettings, create_app, documents, models
+from corral.gateway import GatewaySettings, create_app, documents, history_documents, models
 from corral.gateway.models import CleanRequest, DrainRequest, JobIds, JobRequest, ReplayRequest
 from tests.support.gateway import Gateway
 from tests.support.servers import Server
@@ -78,13 +78,13 @@ def test_every_response_and_every_parameter_has_an_example() -> None:
 def test_every_example_is_valid() -> None:
     described_by = {
         name: model
-        for name, model in {**vars(models), **vars(documents)}.items()
+        for name, model in {**vars(models), **vars(documents), **vars(history_documents)}.items()
         if isinstance(model, type) and issubclass(model, BaseModel)
     }
     for name, schema in document["components"]["schemas"].items():
         for example in schema.get("examples", ()):
             parsed = described_by[name].model_validate(example)
-            assert parsed.model_dump(mode="json", exclude_unset=True) == example, name
+            assert parsed.model_dump(mode="json", exclude_unset=True, by_alias=True) == example, name
 
 
 def test_every_body_has_a_valid_example() -> None:

@@ -5,9 +5,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
+from corral.cli.demo.week import COLUMNS, made_up_attempts, write_week
 from corral.spark.lake import gold, silver
-from corral.spark.schema import EVENTS
+from corral.spark.lake.tables import table_schema
+from corral.spark.schema import EVENTS, arrow_schema
 
 START = datetime(2025, 1, 31, 12, 0, 0, tzinfo=UTC)
 
@@ -121,3 +124,11 @@ def test_a_minute_without_ends_has_no_rates(frame):
     [minute] = gold.minutes(silver.attempts(events), silver.jobs(events)).collect()
     assert (minute["added"], minute["throughput"]) == (1, 0)
     assert (minute["failure_rate"], minute["ran_p50"]) == (None, None)
+
+
+def test_the_lake_of_the_demo_has_the_columns_of_the_lake(spark, tmp_path):
+    write_week(str(tmp_path), 1_767_225_600_000, list(made_up_attempts(1_767_225_600_000, days=1)))
+    for name in COLUMNS:
+        real = {field.name: field.type for field in arrow_schema(table_schema(spark, name))}
+        written = DeltaTable(tmp_path / name).to_pyarrow_dataset().schema
+        assert {field.name: field.type for field in written} == real, name

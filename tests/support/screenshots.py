@@ -51,6 +51,7 @@ def pages_of(url: str) -> dict[str, str]:
         "queue": "#/queue/bullmq/mail?state=dead",
         "job": f"#/job/bullmq/imports/{done}",
         "dead-job": f"#/job/bullmq/mail/{dead}",
+        "history": "#/history",
         "search": "#/search?q=state+%3D+dead",
         "dead": "#/dead",
         "schedules": "#/schedules",

@@ -24,6 +24,9 @@ def command(
     port: Annotated[int, Option(min=1, max=MAX_PORT, help="The port to listen on.")] = PORT,
     workers: Annotated[int, Option(min=1, max=64, help="The number of processes.")] = 1,
     is_read_only: Annotated[bool, Option("--read-only", help="Refuse all changes.")] = False,
+    lake: Annotated[
+        str | None, Option(metavar="PATH|URL", help="The lake to read history from: a folder or s3://….")
+    ] = None,
     log_level: LogLevelOption = "info",
     url: UrlOption = None,
     as_json: JsonOption = False,
@@ -46,6 +49,8 @@ def command(
                 ) from None
             if is_read_only:
                 os.environ["CORRAL_READ_ONLY"] = "true"
+            if lake is not None:
+                os.environ["CORRAL_LAKE"] = lake
             check_settings(host)
             # each process creates its own app from the environment; a private server belongs to this one
             os.environ["REDIS_URL"] = app.url

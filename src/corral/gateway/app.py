@@ -13,6 +13,7 @@ from corral.gateway.routes import (
     changes,
     events,
     health,
+    history,
     jobs,
     queues,
     schedules,
@@ -71,7 +72,20 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     )
     problems.install(app)
     for part in (
-        *(jobs, events, activity, changes, tasks, queues, schedules, server, session, health, dashboard),
+        *(
+            jobs,
+            events,
+            activity,
+            changes,
+            tasks,
+            queues,
+            schedules,
+            history,
+            server,
+            session,
+            health,
+            dashboard,
+        ),
     ):
         app.include_router(part.router)
     app.add_middleware(GatewayMiddleware, settings=settings, keys=keys)

@@ -22,7 +22,14 @@ class SessionRequest(BaseModel, extra="forbid", json_schema_extra=example({"key"
 class SessionView(
     BaseModel,
     json_schema_extra=example(
-        {"name": "ops", "roles": ["operate", "read"], "csrf": "9f2c", "has_session": True, "read_only": False}
+        {
+            "name": "ops",
+            "roles": ["operate", "read"],
+            "csrf": "9f2c",
+            "has_session": True,
+            "read_only": False,
+            "has_lake": True,
+        }
     ),
 ):
     """The client of the request, and what it may do."""
@@ -32,6 +39,7 @@ class SessionView(
     csrf: Annotated[str, Field(description="To be sent as X-CSRF-Token with changes in a session.")]
     has_session: bool
     read_only: bool
+    has_lake: Annotated[bool, Field(description="Whether there is a history: `/v1/history`.")]
 
 
 AUDIT_ENTRY: JsonDict = {

@@ -27,6 +27,10 @@ _EXAMPLES: dict[str, Any] = {
     "task_id": TASK_ID,
     "depth": 10,
     "children": 100,
+    "since": NEW_YEAR,
+    "until": NEW_YEAR + 86_400_000,
+    "name": "send",
+    "worker": "mailer-1",
     "last_id": f"{NEW_YEAR}-0",
 }
 """Examples of parameters, by name."""
@@ -82,6 +86,10 @@ CREATE_JOB_HEADERS: list[dict[str, Any]] = [
 
 def _example(name: str, path: str) -> Any:
     is_queue = path.startswith("/v1/queues")
+    if path.startswith("/v1/history"):
+        own = {"queue": "bullmq/mail", "cursor": f"{NEW_YEAR}000-1", "job_id": "17"}
+        is_key = name == "queue" and "{queue}" not in path
+        return own[name] if name in ("cursor", "job_id") or is_key else _EXAMPLES[name]
     if name == "job_id":
         return "17" if is_queue else JOB_ID
     if name == "last-event-id":

@@ -43,6 +43,7 @@ KINDS: tuple[ProblemKind, ...] = (
     ProblemKind("protocol-not-found", 404, "There is no such protocol"),
     ProblemKind("schedule-not-found", 404, "There is no such schedule"),
     ProblemKind("task-not-found", 404, "There is no such task"),
+    ProblemKind("no-lake", 404, "There is no lake"),
     ProblemKind("method-not-allowed", 405, "The method is not allowed here"),
     ProblemKind("request-timeout", 408, "The request did not arrive in time"),
     ProblemKind("job-ended", 409, "The job has ended"),
@@ -62,6 +63,7 @@ KINDS: tuple[ProblemKind, ...] = (
     ProblemKind("internal", 500, "Internal error"),
     ProblemKind("redis-error", 502, "Redis refused a command"),
     ProblemKind("redis-unavailable", 503, "Redis is unavailable"),
+    ProblemKind("lake-unreadable", 503, "The lake cannot be read"),
     ProblemKind("too-many-connections", 503, "Too many connections are open"),
     ProblemKind("stopping", 503, "The gateway is stopping"),
 )
@@ -84,7 +86,7 @@ _BY_ERROR: tuple[tuple[type[errors.CorralError], str], ...] = (
 """The first that matches."""
 
 _RETRY_AFTER_S = dict.fromkeys(
-    ("idempotency-in-flight", "redis-unavailable", "too-many-connections", "stopping"), 1
+    ("idempotency-in-flight", "redis-unavailable", "lake-unreadable", "too-many-connections", "stopping"), 1
 )
 
 

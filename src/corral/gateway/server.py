@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 
 from corral.errors import InvalidOptions
+from corral.gateway.history import check_packages
 from corral.gateway.security.auth import ApiKeys
 from corral.gateway.settings import GatewaySettings
 
@@ -29,6 +30,8 @@ def check_settings(host: str) -> GatewaySettings:
     """Return the settings of the environment, if its keys allow to listen on this address."""
     settings = GatewaySettings()
     check_address(host, ApiKeys.load(settings))
+    if settings.lake is not None:
+        check_packages()
     return settings
 
 

@@ -32,6 +32,10 @@ class GatewaySettings(BaseSettings):
     namespaces: Annotated[dict[str, str], Field(description="Key prefix by protocol, as JSON.")] = {}
     protocol: Annotated[str, Field(description="Protocol that /v1/jobs serves.")] = names_with_http()[0]
 
+    lake: Annotated[
+        str | None, Field(description="Folder or URL of the lake that the history is read from.")
+    ] = None
+
     job_ttl_s: Annotated[
         int,
         Field(

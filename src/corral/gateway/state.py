@@ -14,6 +14,7 @@ from corral.errors import InvalidOptions
 from corral.gateway.activity import Activity
 from corral.gateway.connection import ConnectionLimits
 from corral.gateway.deadline import Deadline
+from corral.gateway.history import History
 from corral.gateway.metrics import GatewayMetrics
 from corral.gateway.problems import Problem
 from corral.gateway.queue_cache import QueueCache
@@ -61,6 +62,7 @@ class GatewayState:
         self.activity = Activity(self.corral, self.queue_cache)
         self.activity_tails = TailHub(self.activity, self._deadline, settings, settings.sweep_s)
         self.tasks = BulkTasks(self.corral)
+        self.history = History(settings.lake)
         self.sessions = Sessions(self.corral, keys, settings.session_s)
         self.feeds = TailHub(FeedSource(self.corral), self._deadline, settings, settings.feed_s)
 

@@ -120,7 +120,7 @@ class EventTail:
 
 
 @contextmanager
-def gateway(url: str) -> Iterator[int]:
+def gateway(url: str, lake: str | None = None) -> Iterator[int]:
     """Run a gateway in a thread; yield its port."""
     import uvicorn
 
@@ -130,7 +130,7 @@ def gateway(url: str) -> Iterator[int]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    settings = GatewaySettings(redis_url=url)
+    settings = GatewaySettings(redis_url=url, lake=lake)
     server = uvicorn.Server(configure(create_app(settings), settings, port, log_level="critical"))
     thread = Thread(target=server.run, name="demo-gateway", daemon=True)
     thread.start()

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -13,9 +14,10 @@ from corral.cli.demo.http import gateway
 from corral.cli.demo.steps import DemoOutput
 from corral.core.job import Job
 from corral.core.ports import Flow
-from corral.errors import Transient, Unrecoverable
+from corral.errors import InvalidOptions, Transient, Unrecoverable
 from corral.queue import Queue
 
+FIRST_REPLAY_S = 5.0
 REPLAY_S = 20.0
 PAUSE_S = 0.1
 """Between two jobs of each protocol."""
@@ -25,7 +27,7 @@ async def keep(url: str, demo: DemoOutput) -> None:
     """Run until a signal comes."""
     async with Corral(url) as app:
         produce = _register(app)
-        with gateway(url) as port:
+        with TemporaryDirectory(prefix="corral-lake-") as folder, gateway(url, _week(app, folder)) as port:
             _print_addresses(demo, url, f"http://127.0.0.1:{port}")
             tasks = [asyncio.create_task(produce()), asyncio.create_task(_replay_some(port))]
             try:
@@ -34,6 +36,19 @@ async def keep(url: str, demo: DemoOutput) -> None:
                 for task in tasks:
                     task.cancel()
     demo.line("stopped; the server and its data are gone")
+
+
+def _week(app: Corral, folder: str) -> str | None:
+    """Return a lake with a made-up week; None where the packages that read one are not installed."""
+    from corral.cli.demo.week import write_week
+    from corral.gateway.history import check_packages
+
+    try:
+        check_packages()
+    except InvalidOptions:
+        return None
+    write_week(folder, app.clock())
+    return folder
 
 
 def _print_addresses(demo: DemoOutput, url: str, address: str) -> None:
@@ -48,10 +63,11 @@ def _print_addresses(demo: DemoOutput, url: str, address: str) -> None:
 
 async def _replay_some(port: int) -> None:
     """Replay some dead jobs now and then, as an operator would, for the audit log and the bulk changes."""
+    await asyncio.sleep(FIRST_REPLAY_S)
     while True:
-        await asyncio.sleep(REPLAY_S)
         with suppress(OSError):
             await asyncio.to_thread(_post_replay, port)
+        await asyncio.sleep(REPLAY_S)
 
 
 def _post_replay(port: int) -> None:

@@ -62,6 +62,7 @@ def _show(request: Request, client: ApiClient, token: str | None) -> Response:
             "csrf": "-" if token is None else csrf_token(token),
             "has_session": token is not None,
             "read_only": state_of(request).settings.read_only,
+            "has_lake": state_of(request).history.has_lake,
         }
     )
 

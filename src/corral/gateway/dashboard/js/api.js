@@ -10,7 +10,7 @@ export class ResponseError extends Error {
   }
 }
 
-export const session = { name: "", roles: [], csrf: "", has_session: false, read_only: false };
+export const session = { name: "", roles: [], csrf: "", has_session: false, read_only: false, has_lake: false };
 const lockedListeners = new Set();
 export const onLocked = (listener) => lockedListeners.add(listener);
 const outcomeListeners = new Set();

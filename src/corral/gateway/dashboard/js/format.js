@@ -10,6 +10,8 @@ export const number = (value) => (value === undefined || value === null ? "–" 
 export const compact = (value) => (value >= 100000 ? short.format(value) : number(value));
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
+export const percent = (share) => (share && share < 0.01 ? "< 1 %" : `${Math.round(share * 100)} %`);
+
 export function rate(value) {
   if (!value) return "0";
   return value >= 100 ? whole.format(value) : value >= 10 ? value.toFixed(0) : value.toFixed(1);

@@ -4,10 +4,10 @@ import { h } from "./dom.js";
 import { openDialog } from "./dialog.js";
 import { go, link } from "./router.js";
 
-const PAGES = { q: "queues", d: "dead", s: "schedules", f: "flows", w: "workers", r: "server", b: "tasks", a: "audit" };
+const PAGES = { q: "queues", d: "dead", h: "history", s: "schedules", f: "flows", w: "workers", r: "server", b: "tasks", a: "audit" };
 const HELP = [
   ["/", "the page's filter, or search"], ["j  k", "next and previous row"], ["Enter", "open the row"], ["x", "select the row"],
-  ["r", "reload the list"], ["g q", "queues"], ["g d", "dead letters"], ["g s", "schedules"], ["g f", "flows"], ["g w", "workers"],
+  ["r", "reload the list"], ["g q", "queues"], ["g d", "dead letters"], ["g h", "history"], ["g s", "schedules"], ["g f", "flows"], ["g w", "workers"],
   ["g b", "bulk changes"], ["g r", "server"], ["g a", "audit log"], ["?", "this help"],
 ];
 

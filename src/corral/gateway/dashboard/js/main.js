@@ -10,6 +10,7 @@ import { link, parse, start } from "./router.js";
 const PAGES = {
   queues: ["Queues", () => import("./pages/queues.js")],
   dead: ["Dead letters", () => import("./pages/dead.js")],
+  history: ["History", () => import("./pages/history.js")],
   search: ["Search", () => import("./pages/search.js")],
   schedules: ["Schedules", () => import("./pages/schedules.js")],
   flows: ["Flows", () => import("./pages/flows.js")],

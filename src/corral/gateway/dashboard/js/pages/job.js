@@ -1,7 +1,7 @@
 // One job: its data, result, log, attempts and events, live, and what one can do to it.
 
 import { jobControls } from "../actions.js";
-import { get, jobPath, queuePath, urlOf } from "../api.js";
+import { get, jobPath, queuePath, session, urlOf } from "../api.js";
 import { copyButton, foreign, h } from "../dom.js";
 import { refreshOn } from "../feed.js";
 import { absoluteTime, duration, number, preview, time } from "../format.js";
@@ -14,7 +14,15 @@ const MAX_EVENTS = 200;
 export async function open({ parts, signal, show, fail }) {
   const [protocol, name, id] = parts;
   const where = { protocol, queue: name };
-  const [queue, first] = await Promise.all([get(queuePath(where), signal), get(jobPath(where, id), signal)]);
+  let [queue, first] = [null, null];
+  try {
+    [queue, first] = await Promise.all([get(queuePath(where), signal), get(jobPath(where, id), signal)]);
+  } catch (error) {
+    if (error.status !== 404 || !session.has_lake) throw error;
+    const past = await get(`/v1/history/jobs/${[protocol, name, id].map(encodeURIComponent).join("/")}`, signal).catch(() => { throw error; });
+    show(h("div.page", {}, ...pastContent(where, past)), `${past.name} ${id}`);
+    return;
+  }
   const body = h("div.page");
   let shown = "";
 
@@ -88,6 +96,24 @@ export async function open({ parts, signal, show, fail }) {
   show(body, `${first.name} ${id}`);
   const key = `${protocol}/${name}`;
   refreshOn(signal, (frame) => frame.queues[key] && (id in frame.queues[key].jobs || frame.queues[key].has_more), reload, 500, 10000);
+}
+
+// a job that only the lake knows
+function pastContent(where, job) {
+  const spans = job.attempts.flatMap((one) => [
+    { kind: "wait", from: one.queued_at ?? one.started_at, to: one.started_at, state: "waiting", text: "waited" },
+    { kind: "run", from: one.started_at, to: one.ended_at, state: one.outcome === "completed" ? "completed" : "dead", text: `attempt ${one.attempt}`, worker: one.worker, detail: one.reason }]);
+  return [
+    crumbs(["Queues", link("queues")], [where.queue, queueLink(where)], [job.id]),
+    h("div.heading", {}, h("h1", {}, foreign(preview(job.name, 200)), " ", stateBadge(job.state || job.outcome))),
+    h("p.notice", {}, "The server has forgotten this job; this is what the lake knows of it. It keeps no data and no result."),
+    job.reason ? h("p.reason", {}, foreign(preview(job.reason, 4000))) : null,
+    facts([["Id", foreign(job.id)], ["Queue", h("a", { href: queueLink(where) }, foreign(where.queue))], ["Attempts", number(job.attempts_made)], ["Added", time(job.created_at)],
+      ["Started", job.started_at ? time(job.started_at) : null], ["Ended", job.finished_at ? time(job.finished_at) : null], ["Worker", job.worker ? foreign(job.worker) : null]]),
+    section("Timeline", timeline(spans)),
+    section("Events", events(job)),
+    h("p.commands", {}, copyButton(() => location.href, "Copy link")),
+  ].filter(Boolean);
 }
 
 const rawText = (job) => { const text = JSON.stringify(job, null, 2); return text.length > 200000 ? `${text.slice(0, 200000)}\n… ${number(text.length - 200000)} more characters; copy has all` : text; };

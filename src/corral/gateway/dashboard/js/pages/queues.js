@@ -1,7 +1,9 @@
 // Queues: every queue of every protocol, with counts, rates, waits, runs and workers.
 
-import { get } from "../api.js";
+import { queueControls } from "../actions.js";
+import { get, query, queuePath, session } from "../api.js";
 import { spark } from "../charts.js";
+import { openDialog } from "../dialog.js";
 import { foreign, h } from "../dom.js";
 import { onFrame, refreshOn } from "../feed.js";
 import { age, compact, duration, number, rate, time } from "../format.js";
@@ -20,8 +22,11 @@ const COLUMNS = [
   { title: "Run", key: "run", className: "number wide", hint: "from active to the end: median, and 95 % are faster than" },
   { title: "Oldest", key: "oldest", className: "number wide", hint: "age of the next job to run" },
   { title: "Workers", key: "workers", className: "number" },
-  { title: "Last hour", className: "spark-cell wide" },
+  { title: "Completed", className: "spark-cell wide" },
+  { title: "Actions" },
 ];
+const HOUR = 3600000;
+const SPANS = { 1: "Last hour", 168: "Last 7 days", 720: "Last 30 days" };
 
 const sum = (list) => list.reduce((total, one) => total + one, 0);
 // whole minutes and the one that runs
@@ -42,6 +47,16 @@ export async function open({ params, signal, show, fail }) {
   const totals = h("div");
   const holder = h("div");
   let rows = null;
+  let span = session.has_lake && params.get("span") in SPANS ? params.get("span") : "1";
+  let history = {};
+  const spans = session.has_lake ? h("select", { "aria-label": "Time of the lines", onchange: () => { span = spans.value; setParams({ span: span === "1" ? undefined : span }); makeTable(); loadHistory().catch(fail); } },
+    Object.entries(SPANS).map(([value, text]) => h("option", { value, selected: value === span }, text))) : null;
+
+  // with a lake, the lines are of days
+  async function loadHistory() {
+    if (span !== "1") history = (await get(`/v1/history/rates${query({ since: Date.now() - Number(span) * HOUR })}`, signal)).queues;
+    draw();
+  }
 
   function makeTable() {
     sparks.clear();
@@ -65,8 +80,9 @@ export async function open({ params, signal, show, fail }) {
     const pair = (values) => (values ? h("span", {}, duration(values.p50), h("span.is-soft", {}, ` / ${duration(values.p95)}`)) : h("span.is-zero", {}, "–"));
     const workers = queue.workers ?? null;
     const isUnattended = workers === 0 && (queue.counts.waiting || queue.counts.active);
-    if (!sparks.has(queue.key)) sparks.set(queue.key, spark(`jobs completed in the last hour in ${queue.queue}`));
-    sparks.get(queue.key).draw(queue.hour?.completed || [0]);
+    if (!sparks.has(queue.key)) sparks.set(queue.key, spark(`jobs completed in ${queue.queue}, ${SPANS[span].toLowerCase()}`));
+    const long = span === "1" ? queue.hour : history[queue.key];
+    sparks.get(queue.key).draw(long?.completed || [0]);
     return [
       h("span.queue-name", {}, name, protocolBadge(queue.protocol), queue.is_paused ? h("span.badge.is-warn", {}, "paused") : null),
       ...counts,
@@ -76,7 +92,14 @@ export async function open({ params, signal, show, fail }) {
       queue.oldest_at ? time(queue.oldest_at, (at, now = Date.now()) => age(now - at)) : h("span.is-zero", {}, "–"),
       workers === null ? "…" : isUnattended ? h("span.is-warn", { title: "jobs wait, and no worker is alive" }, "none") : number(workers),
       sparks.get(queue.key).element,
+      h("button.quiet.small", { type: "button", "aria-label": `Actions of ${queue.queue}`, title: "pause, drain, clean, retry …", onclick: () => openActions(queue).catch(fail) }, "…"),
     ];
+  }
+
+  async function openActions(queue) {
+    const one = await get(queuePath(queue), signal);
+    const dialog = openDialog(queue.queue, h("div.tools", {}, queueControls(one, () => { dialog.close(); loadQueues().catch(fail); })),
+      (self) => [h("button.quiet", { type: "button", onclick: () => self.close() }, "Close")]);
   }
 
   function draw() {
@@ -88,7 +111,7 @@ export async function open({ params, signal, show, fail }) {
     for (const key of rows.keys()) if (!keys.has(key)) rows.drop(key);
     for (const queue of shown) {
       // a row that looks as before is left alone: there may be hundreds
-      const look = JSON.stringify([queue.counts, queue.is_paused, queue.oldest_at, queue.workers, queue.hour]);
+      const look = JSON.stringify([queue.counts, queue.is_paused, queue.oldest_at, queue.workers, queue.hour, span, history[queue.key]]);
       if (looks.get(queue.key) === look && rows.has(queue.key)) continue;
       looks.set(queue.key, look);
       rows.put(queue.key, cellsOf(queue));
@@ -129,8 +152,9 @@ export async function open({ params, signal, show, fail }) {
   filter.addEventListener("input", () => { setParams({ filter: filter.value }); draw(); });
   makeTable();
   await loadQueues();
-  show(h("div.page", {}, heading("Queues", filter), totals, holder), "Queues");
+  show(h("div.page", {}, heading("Queues", spans, filter), totals, holder), "Queues");
   loadSlow().catch(fail);
+  loadHistory().catch(fail);
   refreshOn(signal, () => true, loadQueues, 1000, 10000);
   refreshOn(signal, () => true, loadSlow, 5000, 10000);
   onFrame((frame) => {

@@ -1,7 +1,7 @@
 // Search: jobs of one queue or of all by conditions, page after page, until all is looked at or one stops it.
 
 import { startTask, whyAbsent } from "../actions.js";
-import { get, query, queuePath } from "../api.js";
+import { get, query, queuePath, session } from "../api.js";
 import { foreign, h } from "../dom.js";
 import { number, plural, preview, time } from "../format.js";
 import { empty, heading, stateBadge } from "../parts.js";
@@ -36,7 +36,7 @@ export async function open({ params, signal, show, fail }) {
     const rows = table({ label: "Jobs found", columns: COLUMNS });
     const chosen = queues.filter((queue) => !choice.value || keyOf(queue) === choice.value);
     const times = new Map();
-    let [found, scanned, isStopped] = [0, 0, false];
+    let [found, scanned, isStopped, note] = [0, 0, false, ""];
     const bar = h("progress", { max: "100", value: "0", "aria-label": "Share of the jobs looked at" });
     const text = h("span");
     const stop = h("button.quiet.small", { type: "button", onclick: () => { isStopped = true; } }, "Stop");
@@ -71,6 +71,16 @@ export async function open({ params, signal, show, fail }) {
         } while (cursor && !isStopped && found < MAX_FOUND && !signal.aborted);
         if (isStopped || found >= MAX_FOUND || signal.aborted) break;
       }
+      if (session.has_lake && !isStopped && found < MAX_FOUND) note = await searchLake(own, search, (job) => {
+        const key = `${keyOf(job)}/${job.id}`;
+        if (rows.has(key)) return;
+        found += 1;
+        times.set(key, job.created_at);
+        rows.put(key, cellsOf(job, job, true));
+        if (!results.firstChild) results.append(rows.element);
+      });
+      rows.order(rows.keys().sort((a, b) => times.get(b) - times.get(a)));
+      if (own !== number_) return;
     } catch (error) {
       progress.replaceChildren();
       if (error.status === 422) { problem.textContent = error.message; return; }
@@ -78,13 +88,32 @@ export async function open({ params, signal, show, fail }) {
     }
     stop.remove();
     bar.value = isStopped || found >= MAX_FOUND ? bar.value : 100;
-    tell(isStopped ? "; stopped" : found >= MAX_FOUND ? `; the first ${number(MAX_FOUND)} are shown` : "");
+    tell(isStopped ? "; stopped" : found >= MAX_FOUND ? `; the first ${number(MAX_FOUND)} are shown` : note);
     if (!found) results.replaceChildren(empty("No job matches.", "Jobs that ended may have been removed by their retention."));
     else if (chosen.length === 1) progress.append(...["retry", "replay", "promote", "cancel", "remove"].filter((verb) => !whyAbsent(chosen[0], verb)).map((verb) => (
       h(`button.quiet.small${verb === "remove" ? ".risky" : ""}`, { type: "button", onclick: () => startTask(chosen[0], verb, search).catch(fail) }, `${verb} all that match`))));
   }
 
-  const cellsOf = (queue, job) => [h("a.row-link", { href: jobLink(queue, job.id) }, foreign(job.id)), stateBadge(job.state), foreign(preview(job.name, 80)), foreign(queue.queue),
+  // what the server has forgotten; returns what the lake cannot tell
+  async function searchLake(own, search, add) {
+    let cursor = "";
+    let count = 0;
+    try {
+      do {
+        const page = await get(`/v1/history/jobs${query({ query: search, queue: choice.value, cursor, limit: 100 })}`, signal);
+        if (own !== number_) return "";
+        page.jobs.forEach(add);
+        count += page.jobs.length;
+        cursor = page.next;
+      } while (cursor && count < MAX_FOUND);
+    } catch (error) {
+      if (error.status === 422 || error.status === 404 || error.status === 503) return `; not in the lake: ${error.message}`;
+      throw error;
+    }
+    return cursor ? "; the lake has more" : " and in the lake";
+  }
+
+  const cellsOf = (queue, job, isPast = false) => [h("a.row-link", { href: jobLink(queue, job.id) }, foreign(job.id)), isPast ? h("span", { title: "only the lake has it" }, stateBadge(job.state || job.outcome), h("span.is-soft", {}, " lake")) : stateBadge(job.state), foreign(preview(job.name, 80)), foreign(queue.queue),
     job.reason ? h("bdi.is-bad", {}, preview(job.reason)) : h("bdi.is-soft", {}, preview(job.data)), number(job.attempts_made), time(job.created_at)];
 
   form.addEventListener("submit", (event) => { event.preventDefault(); run().catch(fail); });
