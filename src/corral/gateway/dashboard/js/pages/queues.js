@@ -22,7 +22,7 @@ const COLUMNS = [
   { title: "Run", key: "run", className: "number wide", hint: "from active to the end: median, and 95 % are faster than" },
   { title: "Oldest", key: "oldest", className: "number wide", hint: "age of the next job to run" },
   { title: "Workers", key: "workers", className: "number" },
-  { title: "Completed", className: "spark-cell wide" },
+  { title: "Trend", className: "spark-cell wide", hint: "jobs completed" },
   { title: "Actions" },
 ];
 const HOUR = 3600000;
