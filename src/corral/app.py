@@ -206,6 +206,10 @@ class Corral(Hooks):
         """Return the type of the jobs of that name in a queue; None where this app has no handler for it."""
         return self.job_types.get((queue.protocol.spec.name, queue.name, name))
 
+    def know(self, app: "Corral") -> None:
+        """Add jobs by name as another app does: with the options of its handlers, if the data fit them."""
+        self.job_types.update(app.job_types)
+
     def handlers(self, queue: Queue) -> HandlerRegistry:
         """Return the handlers of a queue."""
         return self._registries.setdefault((queue.protocol.spec.name, queue.name), HandlerRegistry())

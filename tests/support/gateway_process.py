@@ -36,13 +36,21 @@ asyncio.run(app.run(concurrency=5, **profile))
 class GatewayProcess:
     """`corral gateway` as it is typed."""
 
-    def __init__(self, redis_url: str, workers: int = 1, port: int | None = None, **settings: str) -> None:
+    def __init__(
+        self,
+        redis_url: str,
+        workers: int = 1,
+        port: int | None = None,
+        app: str | None = None,
+        **settings: str,
+    ) -> None:
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "corral.cli", "gateway", "--log-level", "error"),
                 *("--port", str(self.port), "--workers", str(workers)),
+                *(() if app is None else (app,)),
             ],
             env={**os.environ, "REDIS_URL": redis_url, **settings},
             cwd=ROOT,

@@ -5,8 +5,9 @@ import os
 from typing import Annotated
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
+from corral.app_loader import load_app
 from corral.cli.options import MAX_PORT, JsonOption, LogLevelOption, ServerOptions, UrlOption
 from corral.cli.output import Output
 from corral.cli.session import errors_to
@@ -18,6 +19,10 @@ PORT = 8080
 
 def command(
     context: typer.Context,
+    app: Annotated[
+        str | None,
+        Argument(metavar="[MODULE:APP]", help="The Corral whose handlers' options new jobs have."),
+    ] = None,
     host: Annotated[
         str, Option(help="The address to listen on; any but loopback requires API keys.")
     ] = "127.0.0.1",
@@ -37,7 +42,8 @@ def command(
     """
     options = ServerOptions(url, as_json=as_json).merged(context)
     output = Output(options.as_json)
-    app = options.app()
+    with errors_to(output):
+        corral = options.app() if app is None else load_app(app, options.url)
     try:
         with errors_to(output):
             try:
@@ -53,11 +59,13 @@ def command(
                 os.environ["CORRAL_LAKE"] = lake
             check_settings(host)
             # each process creates its own app from the environment; a private server belongs to this one
-            os.environ["REDIS_URL"] = app.url
+            os.environ["REDIS_URL"] = corral.url
+            if app is not None:
+                os.environ["CORRAL_APP"] = app
             logs.configure(log_level, json=True if options.as_json else None)
             address = f"[{host}]" if ":" in host else host
             output.line(f"http://{address}:{port}, processes: {workers}; Ctrl-C to stop")
             code = serve(host, port, workers, log_level)
     finally:
-        asyncio.run(app.close())
+        asyncio.run(corral.close())
     raise typer.Exit(code)

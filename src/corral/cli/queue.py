@@ -11,8 +11,8 @@ import typer
 from rich.text import Text
 from typer import Argument, Option
 
+from corral.app_loader import load_app
 from corral.cli.actions import RETRY, act_on_dead
-from corral.cli.app_loader import load_app
 from corral.cli.options import CountOption, JobSelection, LimitOption, QueueArgument, YesOption
 from corral.cli.output import Output, json_text, time_text, truncated
 from corral.cli.session import Session, at_server
@@ -177,7 +177,7 @@ async def add(
     options = {option: value for option, value in named.items() if value is not None}
     options.update(map(_option, more or ()))
     if app is not None:
-        session.app.job_types.update(load_app(app).job_types)
+        session.app.know(load_app(app))
     queue = session.app.queue(queue_name)
     job = await queue.add_by_name(name, _read_json(data), {"id": job_id, **options})
     session.output.document(

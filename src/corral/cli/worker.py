@@ -1,20 +1,18 @@
 """`corral worker`: run the handlers of an app until a signal comes."""
 
 import importlib.util
-import os
 from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from corral.app import GRACE_S, Corral
-from corral.cli.app_loader import load_app
+from corral.app_loader import load_app
 from corral.cli.option_groups import option_groups
 from corral.cli.options import MAX_PORT, JsonOption, LogLevelOption, ServerOptions, UrlOption
 from corral.cli.output import Output
 from corral.cli.session import run_command
 from corral.cli.supervisor import Supervisor, end_with_supervisor, health_listener, process_number
-from corral.errors import InvalidOptions
 from corral.store.address import without_password
 from corral.telemetry import logs
 from corral.telemetry.health import HealthServer
@@ -94,17 +92,9 @@ def command(
         return
 
     async def work() -> None:
-        if options.url is not None:
-            # before the module is imported: a Corral without an address of its own reads it
-            os.environ["REDIS_URL"] = options.url
         if number is not None:
             end_with_supervisor()
-        corral = load_app(app)
-        if options.url is not None and corral.url != options.url:
-            raise InvalidOptions(
-                f"{app} has an address of its own, {without_password(corral.url)}, which --url cannot "
-                f"change; leave --url out, or write Corral() without one"
-            )
+        corral = load_app(app, options.url)
         logs.configure(log_level, json=True if options.as_json else None)
         listener = health_listener(health_host, health_port)
         if listener is not None:

@@ -6,6 +6,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from corral.app import Corral
+from corral.app_loader import load_app
 from corral.gateway import dashboard, openapi, problems
 from corral.gateway.connection import STATE
 from corral.gateway.routes import (
@@ -41,8 +43,11 @@ class GatewayApp(FastAPI):
         return self.openapi_schema
 
 
-def create_app(settings: GatewaySettings | None = None) -> FastAPI:
+def create_app(settings: GatewaySettings | None = None, corral: Corral | None = None) -> FastAPI:
     """Return the gateway as an ASGI application; without settings, with those of the environment.
+
+    Jobs for which `corral` (else the app that the settings name) has a handler get its options, and their
+    data must fit it.
 
     >>> from corral.gateway import GatewaySettings, create_app
     >>> create_app(GatewaySettings(redis_url="redis://127.0.0.1:6379")).title
@@ -50,10 +55,12 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     """
     settings = settings or GatewaySettings()
     keys = ApiKeys.load(settings)
+    if corral is None and settings.app is not None:
+        corral = load_app(settings.app)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
-        state = GatewayState(settings, keys)
+        state = GatewayState(settings, keys, corral)
         state.start()
         try:
             yield {STATE: state}

@@ -35,6 +35,9 @@ class GatewaySettings(BaseSettings):
     lake: Annotated[
         str | None, Field(description="Folder or URL of the lake that the history is read from.")
     ] = None
+    app: Annotated[
+        str | None, Field(description="`module:name` of the Corral whose handlers' options new jobs have.")
+    ] = None
 
     job_ttl_s: Annotated[
         int,

@@ -24,7 +24,7 @@ from corral.gateway.settings import GatewaySettings
 from corral.gateway.sse.feed import FeedSource
 from corral.gateway.sse.hub import TailHub
 from corral.gateway.tasks import BulkTasks
-from corral.protocols import names_with_http, protocol_named
+from corral.protocols import all_protocols, names_with_http, protocol_named
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ PUBLISH_S = 1.0
 class GatewayState:
     """The app, its queues, the open tails and the metrics of one process."""
 
-    def __init__(self, settings: GatewaySettings, keys: ApiKeys) -> None:
+    def __init__(self, settings: GatewaySettings, keys: ApiKeys, app: Corral | None = None) -> None:
         self.settings = settings
         self.keys = keys
         protocol = protocol_named(settings.protocol).spec
@@ -45,8 +45,13 @@ class GatewayState:
             raise InvalidOptions(
                 f"protocol {protocol.name!r} has no HTTP contract; set CORRAL_PROTOCOL to {names}"
             )
-        url = _with_timeout(settings.redis_url)
-        self.corral = Corral(url, namespaces=settings.namespaces, folder=settings.folder)
+        url, namespaces = settings.redis_url, settings.namespaces
+        if app is not None:
+            url = url or app.url
+            namespaces = {each.spec.name: app.namespace(each) for each in all_protocols()} | namespaces
+        self.corral = Corral(_with_timeout(url), namespaces=namespaces, folder=settings.folder)
+        if app is not None:
+            self.corral.know(app)
         self.queue = self.corral.queue(protocol=settings.protocol)
         """The queue that /v1/jobs serves."""
         rate = Limit(settings.client_jobs, settings.client_window_s * 1000) if settings.client_jobs else None

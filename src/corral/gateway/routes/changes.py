@@ -47,11 +47,15 @@ router = APIRouter(
     "/jobs", status_code=201, response_model=documents.AddedJob, **with_body(documents.NewJobRequest)
 )
 async def add_job(request: Request, protocol: str, queue: str) -> Response:
-    """Add a job to any queue; a queue that does not exist is created."""
+    """Add a job to any queue; a queue that does not exist is created.
+
+    Where the gateway knows an app with a handler of that name, its options hold and the data must fit it.
+    """
     state, _ = authorize(request, Role.SUBMIT)
     body, _ = await read_json(request, documents.NewJobRequest, state.settings)
     target = state.corral.queue(queue, protocol_named(protocol).spec.name)
-    job = await target.add(body.name, body.data, id=body.id, **body.options)
+    own_id = {} if body.id is None else {"id": body.id}
+    job = await target.add_by_name(body.name, body.data, {**body.options, **own_id})
     added = {"protocol": protocol, "queue": target.name, "id": job.id, "existed": job.existed}
     return json_response(added, 201)
 

@@ -82,7 +82,13 @@ async def create_job(request: Request) -> Response:
 
 
 def _job(body: JobRequest, key: str | None, state: GatewayState) -> Job:
-    extra: dict[str, Any] = {"ttl_s": state.settings.job_ttl_s if body.ttl_s is None else body.ttl_s}
+    extra: dict[str, Any] = {"ttl_s": state.settings.job_ttl_s}
+    job_type = state.corral.job_type(state.queue, body.task)
+    if job_type is not None:
+        job_type.signature.check(body.payload)
+        extra |= state.queue.options(job_type.defaults).extra
+    if body.ttl_s is not None:
+        extra["ttl_s"] = body.ttl_s
     if key is not None:
         extra["idempotency_key"] = key
     return Job(

@@ -1,6 +1,7 @@
 """Import the app that a command names as `module:name`."""
 
 import importlib
+import os
 import sys
 import traceback
 from operator import attrgetter
@@ -8,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 from corral.app import Corral
-from corral.errors import CorralError, Refused
+from corral.errors import CorralError, InvalidOptions, Refused
+from corral.store.address import without_password
 
 DEFAULT_NAME = "app"
 
@@ -21,8 +23,10 @@ class BrokenModule(CorralError):
     """The module exists, but importing it fails."""
 
 
-def load_app(reference: str) -> Corral:
+def load_app(reference: str, url: str | None = None) -> Corral:
     """Import the Corral that `module:name` refers to; the current directory is searched first.
+
+    `url` is for a Corral without an address of its own; one that has another is refused.
 
     >>> load_app("shop.mail:app")   # doctest: +SKIP
     """
@@ -31,6 +35,8 @@ def load_app(reference: str) -> Corral:
         raise AppNotFound(
             f"{reference!a} is not an app; write module:name, such as shop.mail:app for `app` in shop/mail.py"
         )
+    if url is not None:
+        os.environ["REDIS_URL"] = url  # a Corral without an address of its own reads it
     directory = str(Path.cwd())
     if directory not in sys.path:
         sys.path.insert(0, directory)
@@ -42,6 +48,11 @@ def load_app(reference: str) -> Corral:
         raise AppNotFound(f"module {module_name!r} has no {path!r}; {_way_out(module)}") from None
     if not isinstance(value, Corral):
         raise AppNotFound(f"{reference!r} is a {type(value).__name__}, not a Corral; {_way_out(module)}")
+    if url is not None and value.url != url:
+        raise InvalidOptions(
+            f"{reference} has an address of its own, {without_password(value.url)}, which --url cannot "
+            f"change; leave --url out, or write Corral() without one"
+        )
     return value
 
 
