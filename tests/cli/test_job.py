@@ -1,6 +1,7 @@
 """`corral job` in every protocol."""
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import aclosing
 
@@ -29,6 +30,13 @@ def test_one_job_is_retried_where_its_state_and_its_protocol_allow(app_queue: Ap
     again = shell("job", "retry", *app_queue.words, dead)
     assert again.code == 1
     assert f"job '{dead}' of queue 'mail' is waiting now, and cannot be retried" in again.err
+
+
+def test_a_job_is_shown_with_the_attempts_that_failed(app_queue: AppQueue, shell: Shell) -> None:
+    [dead] = app_queue.work({"fail": "no such street"})
+    shown = shell("job", "show", *app_queue.words, dead)
+    [line] = [line for line in shown.out.splitlines() if line.startswith("attempt  ")]
+    assert re.search(r"1 failed .* after \d+ ms on \S+: \w+: no such street", line)
 
 
 def test_a_delayed_job_is_promoted(app_queue: AppQueue, shell: Shell) -> None:

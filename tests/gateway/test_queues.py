@@ -127,6 +127,8 @@ async def test_one_job_is_shown_with_its_attempts_log_and_events(http: HttpQueue
     # BridgeMQ's contract drops the data of a job that succeeded
     assert job["data"] == (None if protocol == "bridgemq" else {"n": 1})
     assert job["attempts_made"] == (2 if http.can(Capability.RETRY) else 1)
+    failures = [(each["number"], each["error"], each["message"]) for each in job["failed_attempts"]]
+    assert failures == ([(1, "ConnectionError", "not now")] if http.can(Capability.RETRY) else [])
     assert "a line" in job["logs"][-1]
     kinds = [event["kind"] for event in job["events"]]
     assert kinds[0] in ("added", "waiting")

@@ -4,7 +4,7 @@ Ids are literal; a lock must hold the receipt its side was given, or (where the 
 lock values are mapped by first appearance; `opts` and `data` are compared as JSON, everything else as bytes;
 stream ids are stripped and the order of events kept; `jobId` may be an event's last field, by which Corral
 marks what spends no attempt; a time to live must be there or not on both sides, and about the same. Only
-`meta.version` may differ.
+`meta.version` may differ, and `failedAttempts` of a job, a field that Corral adds, is not looked at.
 
 Both sides usually have the same set clock; times are literal then. Where each reads its own clock, `during`
 says between which moments: times must lie there and keep their order, and are masked then.
@@ -21,6 +21,7 @@ TTL_TOLERANCE_MS = 2_000
 JSON_FIELDS = frozenset({"opts", "data"})
 TIME_FIELDS = ("timestamp", "processedOn", "finishedOn")
 FREE_FIELDS = frozenset({("meta", "version")})
+ADDED_FIELDS = frozenset({"failedAttempts"})
 SCORED_BY_TIME = frozenset({"completed", "failed", "delayed"})
 DELAY_UNIT = 4096
 
@@ -145,7 +146,11 @@ def _canonical(name: str, entry: Entry, masks: _Masks) -> Any:
     """The value with what may differ masked away."""
     match entry.kind:
         case "hash":
-            fields = {part: given for part, given in entry.value.items() if (name, part) not in FREE_FIELDS}
+            fields = {
+                part: given
+                for part, given in entry.value.items()
+                if (name, part) not in FREE_FIELDS and part not in ADDED_FIELDS
+            }
             return {part: _field(name, part, given, masks) for part, given in fields.items()}
         case "stream":
             return [[_event_field(name, fields, part, given, masks) for part, given in _id_first(fields)]

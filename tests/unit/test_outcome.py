@@ -33,26 +33,28 @@ def outcome(
 
 
 def test_a_transient_failure_is_tried_again_after_its_backoff() -> None:
-    assert outcome(ConnectionError("gone")) == Retry(1000, "gone", "trace")
-    assert outcome(ConnectionError("gone"), attempts_made=1) == Retry(2000, "gone", "trace")
+    assert outcome(ConnectionError("gone")) == Retry(1000, "gone", "trace", "ConnectionError")
+    assert outcome(ConnectionError("gone"), attempts_made=1) == Retry(
+        2000, "gone", "trace", "ConnectionError"
+    )
 
 
 def test_the_last_attempt_ends_the_job() -> None:
-    assert outcome(ConnectionError("gone"), attempts_made=2) == Dead("gone", "trace")
-    assert outcome(ConnectionError("gone"), attempts_made=7) == Dead("gone", "trace")
-    assert outcome(ConnectionError("gone"), attempts=1) == Dead("gone", "trace")
+    assert outcome(ConnectionError("gone"), attempts_made=2) == Dead("gone", "trace", "ConnectionError")
+    assert outcome(ConnectionError("gone"), attempts_made=7) == Dead("gone", "trace", "ConnectionError")
+    assert outcome(ConnectionError("gone"), attempts=1) == Dead("gone", "trace", "ConnectionError")
 
 
 def test_attempts_of_zero_mean_one_run() -> None:
-    assert outcome(ConnectionError("gone"), attempts=0) == Dead("gone", "trace")
+    assert outcome(ConnectionError("gone"), attempts=0) == Dead("gone", "trace", "ConnectionError")
 
 
 def test_a_permanent_failure_ends_the_job_at_once() -> None:
-    assert outcome(ValueError("bad address")) == Dead("bad address", "trace")
+    assert outcome(ValueError("bad address")) == Dead("bad address", "trace", "ValueError")
 
 
 def test_a_job_without_backoff_is_tried_again_at_once() -> None:
-    assert outcome(ConnectionError("gone"), backoff=None) == Retry(0, "gone", "trace")
+    assert outcome(ConnectionError("gone"), backoff=None) == Retry(0, "gone", "trace", "ConnectionError")
 
 
 def test_handlers_may_postpone_give_back_or_be_cancelled_without_spending_an_attempt() -> None:
@@ -74,7 +76,7 @@ def test_a_lone_error_in_a_task_group_speaks_for_the_handler() -> None:
         asyncio.run(handler())
     assert outcome(caught.value) == Postponed(70)
     nested = ExceptionGroup("g", [ExceptionGroup("h", [ValueError("inner")])])
-    assert outcome(nested) == Dead("inner", "trace")
+    assert outcome(nested) == Dead("inner", "trace", "ValueError")
 
 
 def test_several_errors_in_a_group_are_judged_together() -> None:
@@ -87,18 +89,18 @@ def test_several_errors_in_a_group_are_judged_together() -> None:
 )
 def test_unrecoverable_ends_the_job_under_every_policy(classify: Any) -> None:
     policy = RetryPolicy(classify=classify)
-    assert outcome(errors.Unrecoverable("never"), policy) == Dead("never", "trace")
+    assert outcome(errors.Unrecoverable("never"), policy) == Dead("never", "trace", "Unrecoverable")
     theirs = type("UnrecoverableError", (Exception,), {})
-    assert outcome(theirs("never"), policy) == Dead("never", "trace")
+    assert outcome(theirs("never"), policy) == Dead("never", "trace", "UnrecoverableError")
 
 
 def test_transient_is_tried_again_under_every_policy() -> None:
     policy = RetryPolicy(classify=lambda _: FailureKind.PERMANENT)
-    assert outcome(errors.Transient("again"), policy) == Retry(1000, "again", "trace")
+    assert outcome(errors.Transient("again"), policy) == Retry(1000, "again", "trace", "Transient")
 
 
 def test_without_a_table_everything_else_is_tried_again() -> None:
-    assert outcome(ValueError("bad"), RetryPolicy(classify=None)) == Retry(1000, "bad", "trace")
+    assert outcome(ValueError("bad"), RetryPolicy(classify=None)) == Retry(1000, "bad", "trace", "ValueError")
 
 
 def test_own_rules_decide_for_the_worker() -> None:
@@ -115,16 +117,20 @@ def test_a_classifier_may_answer_in_plain_words() -> None:
 def test_the_workers_own_backoff_rule_decides_the_delay_and_may_say_no_more() -> None:
     custom = Backoff("custom")
     assert outcome(OSError(11, "x"), RetryPolicy(backoff_rule=lambda *_: 42), backoff=custom) == Retry(
-        42, "[Errno 11] x", "trace"
+        42, "[Errno 11] x", "trace", "BlockingIOError"
     )
     assert isinstance(outcome(TimeoutError(), RetryPolicy(backoff_rule=lambda *_: -1), backoff=custom), Dead)
 
 
 def test_the_cap_and_the_jitter_are_the_policys() -> None:
     slow = {"attempts": 50, "backoff": Backoff("exponential", 1000, 0.5)}
-    assert outcome(TimeoutError("t"), attempts_made=20, **slow) == Retry(3_600_000, "t", "trace")
+    assert outcome(TimeoutError("t"), attempts_made=20, **slow) == Retry(
+        3_600_000, "t", "trace", "TimeoutError"
+    )
     policy = RetryPolicy(cap=10_000, random=lambda: 0.0)
-    assert outcome(TimeoutError("t"), policy, attempts_made=20, **slow) == Retry(5_000, "t", "trace")
+    assert outcome(TimeoutError("t"), policy, attempts_made=20, **slow) == Retry(
+        5_000, "t", "trace", "TimeoutError"
+    )
 
 
 def fails(*_: Any) -> Any:

@@ -228,12 +228,12 @@ class Job(JobFields):
     def _failure(self, error: BaseException) -> Retry | Dead:
         trace = trace_of(error)
         if self.discarded:
-            return Dead(reason_of(error), trace)
+            return Dead(reason_of(error), trace, type(error).__name__)
         rule = StrategyRule(self)
         outcome = decide(self._core_job(), error, trace, retry_policy(rule))
         if rule.failure is not None:
             raise rule.failure
-        return outcome if isinstance(outcome, Retry) else Dead(reason_of(error), trace)
+        return outcome if isinstance(outcome, Retry) else Dead(reason_of(error), trace, type(error).__name__)
 
     def add_trace(self, trace: str) -> None:
         """Append a stack trace; keep as many as the option `stackTraceLimit` allows."""
@@ -295,6 +295,7 @@ class Job(JobFields):
             attempts_made=self.attemptsMade,
             started_at=self.processedOn or None,
             trace=tuple(self.stacktrace),
+            worker=self.processedBy,
             extra={"parentKey": (self.parentKey or "").encode()},
         )
 

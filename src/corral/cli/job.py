@@ -18,7 +18,7 @@ from corral.cli.queue import job_document
 from corral.cli.session import FAILED, Session, at_server
 from corral.cli.status import full_name
 from corral.core.event import EventKind, JobEvent
-from corral.core.job import Job, JobState
+from corral.core.job import FailedAttempt, Job, JobState
 from corral.protocols.events import CLOCKS_APART_MS
 from corral.queue import Queue
 
@@ -78,9 +78,19 @@ def _fields(job: Job) -> Iterator[tuple[str, str | Text]]:
         yield "result", json_text(job.result)
     if job.reason is not None:
         yield "reason", truncated(job.reason)
+    for attempt in job.failed_attempts:
+        yield "attempt", _attempt_text(attempt)
     for name, value in job.extra.items():
         is_raw = isinstance(value, bytes)
         yield name, truncated(value.decode("utf-8", "replace")) if is_raw else json_text(value)
+
+
+def _attempt_text(attempt: FailedAttempt) -> str:
+    """Return a line about an attempt that failed."""
+    took = "" if attempt.started_at is None else f" after {attempt.ended_at - attempt.started_at} ms"
+    where = f" on {attempt.worker}" if attempt.worker else ""
+    why = f"{attempt.error}: {attempt.message}" if attempt.error else attempt.message
+    return f"{attempt.number} failed {time_text(attempt.ended_at)}{took}{where}: {why}"
 
 
 def _options(job: Job) -> dict[str, Any]:

@@ -96,6 +96,19 @@ class JobOptions(Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = {}
 
 
+class FailedAttempt(Struct, frozen=True, kw_only=True):
+    """A short record of an attempt after which the job was retried or ended dead."""
+
+    number: int
+    started_at: int | None
+    ended_at: int
+    worker: str | None
+    error: str
+    """The class of the error; empty where the worker refused the job without running it."""
+    message: str
+    """The beginning of the reason."""
+
+
 class Job(Struct, frozen=True, kw_only=True):
     """One unit of work. A change is a copy: `msgspec.structs.replace(job, …)`."""
 
@@ -118,6 +131,8 @@ class Job(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     """Why the last attempt failed."""
     trace: tuple[str, ...] = ()
+    failed_attempts: tuple[FailedAttempt, ...] = ()
+    """The last attempts that Corral workers made in vain, the oldest first; at most 20 are kept."""
     worker: str | None = None
     doomed: str | None = None
     """The reason with which the job must end without running, decided by the protocol before this attempt."""

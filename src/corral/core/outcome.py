@@ -34,6 +34,8 @@ class Retry(Struct, frozen=True, tag=True):
     delay: int
     reason: str
     trace: str = ""
+    error: str = ""
+    """The class of the error."""
 
 
 class Dead(Struct, frozen=True, tag=True):
@@ -41,6 +43,8 @@ class Dead(Struct, frozen=True, tag=True):
 
     reason: str
     trace: str = ""
+    error: str = ""
+    """The class of the error; empty where the job did not run."""
 
 
 class Cancelled(Struct, frozen=True, tag=True):
@@ -127,7 +131,8 @@ def decide(job: Job, error: BaseException, trace: str, policy: RetryPolicy) -> O
         return Abandoned(f"{failure}; the attempt failed: {reason}")
     except Exception as failure:
         why = f"{type(failure).__name__}: {reason_of(failure)}"
-        return Dead(reason, f"{trace}\nno other attempt, because the retry policy failed: {why}".lstrip())
+        trace = f"{trace}\nno other attempt, because the retry policy failed: {why}".lstrip()
+        return Dead(reason, trace, type(error).__name__)
 
 
 def _decide(job: Job, error: BaseException, reason: str, trace: str, policy: RetryPolicy) -> Outcome:
@@ -140,16 +145,16 @@ def _decide(job: Job, error: BaseException, reason: str, trace: str, policy: Ret
             return WaitingChildren()
         case JobCancelled():
             return Cancelled()
-    spent = job.attempts_made + 1
+    spent, name = job.attempts_made + 1, type(error).__name__
     left = (job.options.attempts or policy.default_attempts) - spent
     if left <= 0:
-        return Dead(reason, trace)
+        return Dead(reason, trace, name)
     if not _may_retry(error, policy):
-        return Dead(f"{reason}{_hint(error, left, policy)}", trace)
+        return Dead(f"{reason}{_hint(error, left, policy)}", trace, name)
     if job.options.backoff is None and policy.default_backoff is not None:
         job = replace(job, options=replace(job.options, backoff=policy.default_backoff))
     delay = delay_before(job, spent, error, policy.backoff_rule, policy.cap, policy.random)
-    return Dead(reason, trace) if delay < 0 else Retry(delay, reason, trace)
+    return Dead(reason, trace, name) if delay < 0 else Retry(delay, reason, trace, name)
 
 
 def reason_of(error: BaseException) -> str:

@@ -164,6 +164,16 @@ MAIL_JOB: JsonDict = {
     "result": {"sent": True},
     "reason": None,
     "worker": "mailer-1",
+    "failed_attempts": [
+        {
+            "number": 1,
+            "started_at": NEW_YEAR,
+            "ended_at": NEW_YEAR + 40,
+            "worker": "mailer-2",
+            "error": "ConnectionError",
+            "message": "mail.example: connection refused",
+        }
+    ],
 }
 COMPLETED_EVENT: JsonDict = {
     "id": f"{NEW_YEAR + 1200}-0",
@@ -212,6 +222,9 @@ class QueueJob(BaseModel, extra="allow", json_schema_extra=example(MAIL_JOB)):
     data: Any
     queue: str
     state: JobState | None
+    failed_attempts: Annotated[
+        list[dict[str, Any]], Field(description="The last attempts made in vain, the oldest first.")
+    ] = []
 
 
 class QueueJobPage(BaseModel, json_schema_extra=example({"jobs": [MAIL_JOB], "next": "after-1"})):

@@ -65,7 +65,7 @@ async def test_a_failed_job_ends_with_its_error(broker, clock, client) -> None:
 async def test_a_failure_is_final_even_where_it_looks_passing(broker, clock, client) -> None:
     claim = await claim_born(broker, clock)
     outcome = decide(claim.job, Transient("again, please"), "", RetryPolicy())
-    assert outcome == Dead("again, please")
+    assert outcome == Dead("again, please", "", "Transient")
     assert await settle_ended(broker, claim, Retry(10, "again, please")) is None
     assert client.hget(f"job:{claim.job.id}", "status") == b"error"
     assert client.xlen("jobs:stream") == 0

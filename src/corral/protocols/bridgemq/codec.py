@@ -8,15 +8,17 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import msgpack
+import msgspec
 import orjson
 from msgspec import Struct
 
 from corral.core import payload
 from corral.core.event import EventKind
-from corral.core.job import DEFAULT_ATTEMPTS, Backoff, Claim, Job, JobOptions, JobState
+from corral.core.job import DEFAULT_ATTEMPTS, Backoff, Claim, FailedAttempt, Job, JobOptions, JobState
 from corral.core.outcome import Cancelled, Completed, Dead, Outcome, Postponed, Released, Retry, Settlement
 from corral.core.routing import Identity
 from corral.errors import InvalidOptions
+from corral.protocols.attempts import decode_attempts, encode_attempts
 from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, NAME
 from corral.protocols.bridgemq.options import BridgemqOptions, check_shared, decode_options, parse_options
 from corral.protocols.wire import (
@@ -197,6 +199,7 @@ def decode_job(
         result=result.get("data") if is_completed else None,
         reason=None if is_completed else reason,
         trace=() if is_completed else trace,
+        failed_attempts=_decode_attempts(failure, summary),
         worker=worker or holder or _word(summary.get("worker")) or None,
         doomed="its job data is no JSON object" if is_broken else None,
         extra={name: value for name, value in wire.items() if name not in _OWN_FIELDS}
@@ -259,6 +262,11 @@ def _decode_failure(
     return str(error.get("message", "")), (str(stack),) if stack else ()
 
 
+def _decode_attempts(failure: Mapping[str, bytes], summary: Mapping[str, Any]) -> tuple[FailedAttempt, ...]:
+    """Return the attempts made in vain: a job that completed has them in its summary."""
+    return decode_attempts(failure.get("attempts") or orjson.dumps(summary.get("attempts", [])))
+
+
 def _decode_holder(raw: bytes | None) -> tuple[int | None, str | None]:
     """Return (claimed at, worker) of an active job."""
     if raw is None:
@@ -302,6 +310,8 @@ class BridgemqSettlementRow(NamedTuple):
     is_front: bool = False
     keeps_data: bool = False
     summary: bytes = b""
+    attempts: bytes = b""
+    """The records of the attempts made in vain."""
 
 
 def encode_settlement(settlement: Settlement[ClaimReceipt]) -> BridgemqSettlementRow:
@@ -329,13 +339,14 @@ def encode_settlement(settlement: Settlement[ClaimReceipt]) -> BridgemqSettlemen
                 job.id, receipt.fence, "retry", at, job.name, attempt,
                 reason=clean(reason), traces=_traces(job, trace), delay=delay,
                 data=orjson.dumps({"reason": clean(reason), "delay": delay}),
-                is_front=is_front(job.options.priority),
+                is_front=is_front(job.options.priority), attempts=encode_attempts(settlement),
             )  # fmt: skip
     reason, trace, event = _end(outcome)
     return BridgemqSettlementRow(
         job.id, receipt.fence, "dead", at, job.name, attempt,
         value=b'{"success":false,"error":%b,%b' % (_error(reason, trace), _times(job, at)),
         reason=reason, traces=_traces(job, trace), data=orjson.dumps({"reason": reason, **event}),
+        attempts=encode_attempts(settlement),
     )  # fmt: skip
 
 
@@ -361,16 +372,17 @@ def _error(reason: str, trace: str) -> bytes:
 
 
 def _summary(job: Job, worker: str) -> bytes:
-    return orjson.dumps(
-        {
-            "type": job.name,
-            "queue": job.queue,
-            "createdAt": job.created_at,
-            "startedAt": job.started_at,
-            "attempt": job.attempts_made + 1,
-            "worker": worker,
-        }
-    )
+    fields: dict[str, Any] = {
+        "type": job.name,
+        "queue": job.queue,
+        "createdAt": job.created_at,
+        "startedAt": job.started_at,
+        "attempt": job.attempts_made + 1,
+        "worker": worker,
+    }
+    if job.failed_attempts:
+        fields["attempts"] = msgspec.to_builtins(job.failed_attempts)
+    return orjson.dumps(fields)
 
 
 def _traces(job: Job, trace: str) -> bytes:

@@ -26,6 +26,7 @@ from corral.core.outcome import (
 )
 from corral.core.ports import JobEnd, Profile
 from corral.errors import PayloadTooLarge
+from corral.protocols.attempts import decode_attempts, encode_attempts
 from corral.protocols.bullmq.options import (
     decode_options,
     deduplication_of,
@@ -218,7 +219,7 @@ def decode_job(
     # a job that failed and then succeeded keeps its old reason on the wire; a Job shows only how it ended
     if state is JobState.COMPLETED:
         reason = None
-    trace = take(b"stacktrace", None)
+    trace, attempts = take(b"stacktrace", None), take(b"failedAttempts", None)
     worker, doomed, progress = take(b"pb", None), take(b"defa", None), take(b"progress", None)
     started, finished = take(b"processedOn", None), take(b"finishedOn", None)
     starts = count(take(b"ats", None))
@@ -241,6 +242,7 @@ def decode_job(
         result=None if result is None else payload.decode(result),
         reason=None if reason is None else text(reason),
         trace=() if trace is None else _decode_trace(trace),
+        failed_attempts=decode_attempts(attempts),
         worker=claimed_by or (None if worker is None else text(worker)),
         doomed=None if doomed is None else text(doomed),
         extra={text(name): value for name, value in fields.items()} | ({BROKEN: broken} if broken else {}),
@@ -321,6 +323,7 @@ def encode_settlement(settlement: Settlement[str], profile: Profile) -> tuple[An
         options.attempts,
         delay,
         options.lifo,
+        encode_attempts(settlement),
     )
 
 

@@ -21,6 +21,7 @@ from corral.errors import (
     InvalidPayload,
     PayloadTooLarge,
 )
+from corral.protocols.attempts import decode_attempts, encode_attempts
 from corral.protocols.streams.keys import NAME, QUEUE, StreamsKeys
 from corral.protocols.streams.options import check_options, idempotency_key_of, ttl_of
 from corral.protocols.wire import BROKEN, broken_fields, clean, count, fields_of, text, time_ms
@@ -187,6 +188,7 @@ def decode_job(flat: Sequence[bytes], events: Sequence[JobEvent] = ()) -> Job:
         result=payload.decode(result) if result else None,
         reason=reason,
         trace=trace,
+        failed_attempts=decode_attempts(fields.pop("failed_attempts", b"")),
         extra={"status": status, "updated_ts": updated}
         | {name: text(value) for name, value in fields.items()}
         | ({BROKEN: broken} if broken else {}),
@@ -267,6 +269,8 @@ class StreamsSettlementRow(NamedTuple):
     """What the event has."""
     at: str
     was_requeued: bool
+    attempts: bytes
+    """The records of the attempts made in vain."""
 
 
 def encode_settlement(settlement: Settlement[EntryReceipt]) -> StreamsSettlementRow:
@@ -275,7 +279,7 @@ def encode_settlement(settlement: Settlement[EntryReceipt]) -> StreamsSettlement
     status, value, data = _ending(settlement.outcome)
     return StreamsSettlementRow(
         receipt.entry, receipt.consumer, receipt.deliveries, job.id, job.name,
-        status, value, data, str(settlement.at), job.stalls > 0,
+        status, value, data, str(settlement.at), job.stalls > 0, encode_attempts(settlement),
     )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 -- Settle claimed jobs. A row is codec.BridgemqSettlementRow:
--- [id, fence, verb, at ms, type, attempt, result, reason, traces, event data, delay ms, is front, keeps data, summary]
+-- [id, fence, verb, at ms, type, attempt, result, reason, traces, event data, delay ms, is front, keeps data, summary,
+--  records of the attempts made in vain or ""]
 -- use jobs
 local NO_JOB, NO_LOCK, OTHERS, NOT_ACTIVE = 1, 2, 3, 4
 
@@ -61,6 +62,7 @@ end
 
 local function note_failure(row, id)
   call("HSET", JOBS .. "failure:" .. id, "reason", row[8], "traces", row[9], "at", row[4], "worker", WORKER)
+  if row[15] ~= "" then call("HSET", JOBS .. "failure:" .. id, "attempts", row[15]) end
   return call("INCR", JOBS .. "attempts:" .. id)
 end
 

@@ -1,7 +1,8 @@
 -- Settle claimed jobs. A row is
 -- [id, receipt, verb, at ms, attempts made, value, kept count (-1 all), kept seconds or false,
 --  is recent, may have relations
---  and, only of jobs that did not complete, trace or "", attempts allowed, delay ms, is lifo]
+--  and, only of jobs that did not complete, trace or "", attempts allowed, delay ms, is lifo,
+--  records of the attempts made in vain or ""]
 -- The value of a job that waits for its children is the key of the one it waits for, or "" for all of them.
 -- use promote_due
 -- use active_list
@@ -118,6 +119,11 @@ local function update_relations(row, job, state, finished)
   return relations[1]
 end
 
+-- A field of ours, which other clients pass over: a record of each attempt that failed.
+local function write_attempts(row, job)
+  if row[15] ~= "" then call("HSET", job, "failedAttempts", row[15]) end
+end
+
 local function finish(row, job, finished, points, state)
   local id, verb, at, value = row[1], row[3], row[4], row[6]
   local field = verb == "completed" and "returnvalue" or "failedReason"
@@ -130,6 +136,7 @@ local function finish(row, job, finished, points, state)
   else
     call("HSET", job, "atm", row[5], field, value, "finishedOn", at, "stacktrace", row[11])
     call("HDEL", job, "defa")
+    write_attempts(row, job)
   end
   if row[7] ~= 0 then
     local list = finished[verb]
@@ -163,12 +170,14 @@ local function requeue(row, job, state)
     wake(is_blocked(state))
     call("HSET", job, "atm", row[5], "failedReason", row[6], "stacktrace", row[11])
     call("XADD", EVENTS, "*", "event", "waiting", "jobId", row[1], "prev", "active")
+    write_attempts(row, job)
   end
 end
 
 local function delay_settled(row, job)
   if row[3] == "delayed" then
     call("HSET", job, "delay", row[13], "atm", row[5], "failedReason", row[6], "stacktrace", row[11])
+    write_attempts(row, job)
     delay_job(row[1], row[4] + row[13])
   else
     call("HSET", job, "delay", row[13])

@@ -1,5 +1,6 @@
 -- Settle claimed jobs. A row is
--- [entry, owner, deliveries, id, task, status, value, event data, at ms, was it requeued before];
+-- [entry, owner, deliveries, id, task, status, value, event data, at ms, was it requeued before,
+--  records of the attempts made in vain or ""];
 -- status "queued" gives the job back.
 -- use ownership
 local function settle(row)
@@ -26,6 +27,7 @@ local function settle(row)
     requeue(entry, body, id, task, ttl, spent_before(id) + row[3] - 1, at, "worker.release")
   else
     finish(entry, id, task, ttl, status, row[7], row[8], at, "worker.finish", row[10])
+    if row[11] ~= "" then call("HSET", JOB .. id, "failed_attempts", row[11]) end
   end
   return 0
 end
