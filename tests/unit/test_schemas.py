@@ -4,10 +4,14 @@ from copy import deepcopy
 from importlib.resources import files
 from typing import Any
 
+import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
+from corral.core.options import Capability, build
 from corral.core.schema import event_schema, payload_schema
+from corral.errors import InvalidOptions
+from tests.support.schema_files import PAGE, SCHEMAS, page
 
 PAYLOAD = Draft202012Validator(payload_schema())
 EVENT = Draft202012Validator(event_schema())
@@ -63,9 +67,23 @@ def test_the_schemas_are_schemas(schema: dict[str, Any]) -> None:
     Draft202012Validator.check_schema(schema)
 
 
-def test_the_schemas_are_files_of_the_package_under_the_names_the_contract_uses() -> None:
-    names = {entry.name for entry in files("corral.core").joinpath("schemas").iterdir()}
-    assert {"job-payload-schema.json", "event-schema.json"} <= names
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_files_of_the_package_and_the_page_have_what_the_code_declares(name: str) -> None:
+    way_out = "write them anew: python -m tests.support.schema_files"
+    assert orjson.loads(files("corral.core").joinpath("schemas", name).read_bytes()) == SCHEMAS[name](), (
+        way_out
+    )
+    assert page(PAGE.read_text()) == PAGE.read_text(), way_out
+
+
+def test_the_limits_of_the_options_are_those_of_their_checks() -> None:
+    opts = payload_schema()["$defs"]["options"]["properties"]
+    for name in ("priority", "delay", "attempts"):
+        build("bullmq", frozenset(Capability), **{name: opts[name]["maximum"]})
+        for beyond in (opts[name]["minimum"] - 1, opts[name]["maximum"] + 1):
+            assert not PAYLOAD.is_valid({**SEND_EMAIL, "opts": {name: beyond}})
+            with pytest.raises(InvalidOptions):
+                build("bullmq", frozenset(Capability), **{name: beyond})
 
 
 def test_a_caller_may_change_its_copy() -> None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from corral.core import payload
 
@@ -29,21 +29,34 @@ class EventKind(StrEnum):
     RESUMED = "resumed"
 
 
-class JobEvent(Struct, frozen=True, kw_only=True):
-    """Something that happened to a job or its queue."""
+OF_QUEUES = (EventKind.DRAINED, EventKind.PAUSED, EventKind.RESUMED)
+"""The kinds of events that are about a queue; those of a job name it."""
 
-    id: str
-    protocol: str
-    queue: str
-    at: int
-    kind: str
-    job_id: str | None = None
-    name: str | None = None
-    attempt: int | None = None
-    """The number of the attempt the event is about, from 1; None where the protocol does not record it."""
-    previous: str | None = None
+
+class JobEvent(Struct, frozen=True, kw_only=True):
+    """Something that happened to a job or its queue. `core.schema.event_schema` is made from this class."""
+
+    id: Annotated[str, Meta(pattern="^[0-9]+-[0-9]+$", description="Its place in the log")]
+    protocol: Annotated[str, Meta(min_length=1)]
+    queue: Annotated[str, Meta(min_length=1)]
+    at: Annotated[int, Meta(ge=0, description="When, in milliseconds since the epoch")]
+    kind: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="One of the kinds all protocols share, or a kind of the protocol or of a handler",
+            examples=[str(kind) for kind in EventKind],
+        ),
+    ]
+    job_id: Annotated[str, Meta(min_length=1)] | None = None
+    name: Annotated[str | None, Meta(description="The job's name, where the protocol records it")] = None
+    attempt: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="The number of the attempt, from 1, where the protocol records it"),
+    ] = None
+    previous: Annotated[str | None, Meta(description="The state before, in the protocol's own words")] = None
     worker: str | None = None
-    data: Any = None
+    data: Annotated[Any, Meta(description="The event's other fields, as the protocol has them")] = None
 
 
 class Extent(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, NamedTuple, TypedDict
 
+from msgspec import Struct
+
 from corral.core.job import (
     DEFAULT_ATTEMPTS,
     DEFAULT_BACKOFF_MS,
@@ -30,6 +32,8 @@ MANY_KEPT = 10_000
 _Check = Callable[[str, Any], Any]
 """(option, value) -> the checked value."""
 
+BACKOFF_PARTS = ("type", "delay", "jitter")
+KEEP_PARTS = ("age", "count")
 BACKOFF_KINDS = ("fixed", "exponential", "custom")
 _BACKOFF_WAY_OUT = "use 'fixed', 'exponential', or 'custom' (the worker's own rule)"
 
@@ -231,37 +235,44 @@ def whole_seconds(value: Any) -> Any:
     return -(-value // timedelta(seconds=1)) if isinstance(value, timedelta) else value
 
 
-def _whole(lowest: int, highest: int, way_out: str) -> _Check:
-    """Return the check of a whole number within limits; neither True nor 3.0 is one."""
+class WholeNumber(Struct, frozen=True):
+    """The check of a whole number within limits; neither True nor 3.0 is one. `core.schema` states it too."""
 
-    def check(name: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-            raise InvalidOptions(f"{name} is {short_repr(value)}; {way_out}")
+    lowest: int
+    highest: int
+    way_out: str
+
+    def __call__(self, name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not self.lowest <= value <= self.highest:
+            raise InvalidOptions(f"{name} is {short_repr(value)}; {self.way_out}")
         return int(value)
 
-    return check
 
-
-_priority = _whole(0, HIGHEST_PRIORITY, f"use 0 (no priority) or a positive number up to {HIGHEST_PRIORITY}")
-_delay_ms = _whole(
+checked_priority = WholeNumber(
+    0, HIGHEST_PRIORITY, f"use 0 (no priority) or a positive number up to {HIGHEST_PRIORITY}"
+)
+checked_delay_ms = WholeNumber(
     0,
     LONGEST_DELAY_MS,
     f"use 0 (at once) or whole milliseconds up to {LONGEST_DELAY_MS} (five years), or a timedelta",
 )
-checked_attempts = _whole(1, LARGEST_INTEGER, "use a whole number from 1 (run once, never again)")
-_keep_logs = _whole(1, LARGEST_INTEGER, "use how many lines to keep, from 1")
-_backoff_delay = _whole(
+checked_attempts = WholeNumber(1, LARGEST_INTEGER, "use a whole number from 1 (run once, never again)")
+checked_keep_logs = WholeNumber(1, LARGEST_INTEGER, "use how many lines to keep, from 1")
+checked_backoff_ms = WholeNumber(
     1,
     LONGEST_DELAY_MS,
     f"use whole milliseconds from 1 up to {LONGEST_DELAY_MS} (five years), or a timedelta",
 )
-_keep_count = _whole(0, LARGEST_INTEGER, "use True (remove), False (keep all), or how many to keep, from 0")
-_keep_age = _whole(1, LARGEST_INTEGER, "use whole seconds from 1, a timedelta, or True to remove at once")
+checked_keep_count = WholeNumber(
+    0, LARGEST_INTEGER, "use True (remove), False (keep all), or how many to keep, from 0"
+)
+checked_keep_age = WholeNumber(
+    1, LARGEST_INTEGER, "use whole seconds from 1, a timedelta, or True to remove at once"
+)
 
 
 def _delay(name: str, value: Any) -> int:
-    delay: int = _delay_ms(name, milliseconds(value))
-    return delay
+    return checked_delay_ms(name, milliseconds(value))
 
 
 def _lifo(name: str, value: Any) -> bool:
@@ -284,13 +295,13 @@ def checked_backoff(name: str, value: Any) -> Backoff:
             f"{name} is {short_repr(value)}; use 'fixed', 'exponential', milliseconds, a timedelta, "
             f"or {{'type': …, 'delay': …, 'jitter': …}}"
         )
-    _check_parts(name, value, ("type", "delay", "jitter"))
+    _check_parts(name, value, BACKOFF_PARTS)
     kind = value.get("type")
     if kind not in BACKOFF_KINDS:
         raise InvalidOptions(f"{name} type is {short_repr(kind)}; {_BACKOFF_WAY_OUT}")
     return Backoff(
         kind,
-        _backoff_delay(f"{name} delay", milliseconds(value.get("delay", DEFAULT_BACKOFF_MS))),
+        checked_backoff_ms(f"{name} delay", milliseconds(value.get("delay", DEFAULT_BACKOFF_MS))),
         _jitter(f"{name} jitter", value.get("jitter", 0.0)),
     )
 
@@ -311,14 +322,14 @@ def kept(name: str, value: Any) -> Keep:
     elif isinstance(value, Keep):
         value = {"count": value.count, "age": value.age}
     elif isinstance(value, Mapping):
-        _check_parts(name, value, ("age", "count"))
+        _check_parts(name, value, KEEP_PARTS)
         if not value:
             raise InvalidOptions(f"{name} is empty; give it 'age' (seconds), 'count', or both")
     else:
         value = {"count": value}
     count, age = value.get("count"), whole_seconds(value.get("age"))
     if count is not None:
-        _keep_count(name, count)
+        checked_keep_count(name, count)
         if count > MANY_KEPT:
             warnings.warn(
                 f"{name} keeps {count} jobs; above {MANY_KEPT} every end of a job takes longer",
@@ -326,7 +337,7 @@ def kept(name: str, value: Any) -> Keep:
                 stacklevel=4,
             )
     if age is not None:
-        _keep_age(f"{name} age", age)
+        checked_keep_age(f"{name} age", age)
     return Keep(count=count, age=age)
 
 
@@ -350,7 +361,7 @@ def _check_parts(name: str, value: Mapping[str, Any], known: tuple[str, ...]) ->
 # -- unique jobs --------------------------------------------------------------------------------------------
 
 LONGEST_KEY = 512
-_period = _whole(
+_period = WholeNumber(
     1,
     LONGEST_DELAY_MS,
     f"use whole milliseconds from 1 up to {LONGEST_DELAY_MS} (five years), or a timedelta",
@@ -431,14 +442,14 @@ _NO_VALUE: Any = object()
 
 # option: its field, the capability it needs, its check, and the value that needs no capability
 _OPTIONS: dict[str, tuple[str, Capability, _Check, Any]] = {
-    "priority": ("priority", Capability.PRIORITY, _priority, 0),
+    "priority": ("priority", Capability.PRIORITY, checked_priority, 0),
     "delay": ("delay", Capability.DELAY, _delay, 0),
     "attempts": ("attempts", Capability.RETRY, checked_attempts, 1),
     "backoff": ("backoff", Capability.RETRY, checked_backoff, _NO_VALUE),
     "remove_on_complete": ("keep_completed", Capability.REMOVAL, kept, _NO_VALUE),
     "remove_on_fail": ("keep_dead", Capability.REMOVAL, kept, _NO_VALUE),
     "lifo": ("lifo", Capability.LIFO, _lifo, False),
-    "keep_logs": ("keep_logs", Capability.LOGS, _keep_logs, _NO_VALUE),
+    "keep_logs": ("keep_logs", Capability.LOGS, checked_keep_logs, _NO_VALUE),
     "unique": ("unique", Capability.UNIQUE, _unique, None),
     "throttle": ("unique", Capability.UNIQUE, _throttle, _NO_VALUE),
     "debounce": ("unique", Capability.UNIQUE, _debounce, _NO_VALUE),

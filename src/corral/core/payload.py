@@ -17,6 +17,7 @@ from corral.errors import InvalidPayload, PayloadTooLarge, short_repr
 
 LIMIT_BYTES = 10 * 1024 * 1024
 """Of a job's data and options together, as JSON."""
+MOST_PROGRESS = 100
 DEEPEST = 254
 """Levels of nesting that can be written."""
 
@@ -128,9 +129,10 @@ def check_progress(value: Any) -> Any:
     corral.errors.InvalidPayload: progress is 101; use a number from 0 to 100, or an object for anything else
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and not 0 <= value <= 100:
+    if is_number and not 0 <= value <= MOST_PROGRESS:
         raise InvalidPayload(
-            f"progress is {short_repr(value)}; use a number from 0 to 100, or an object for anything else"
+            f"progress is {short_repr(value)}; "
+            f"use a number from 0 to {MOST_PROGRESS}, or an object for anything else"
         )
     return value
 

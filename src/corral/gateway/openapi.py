@@ -5,6 +5,7 @@ from typing import Any
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from corral.core.schema import event_schema
 from corral.gateway.documents import TASK_ID
 from corral.gateway.models import JOB_ID, NEW_YEAR, ProblemDocument
 from corral.gateway.problems import KINDS, MEDIA_TYPE
@@ -101,6 +102,10 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document with problems as errors, examples of parameters, and the authentication."""
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)
+    events = event_schema()
+    document["components"]["schemas"]["EventView"] |= {
+        part: events[part] for part in ("properties", "required")
+    }
     document["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "Required where the gateway has keys."}
     }
