@@ -116,8 +116,7 @@ def rule_of(cron: str | None, timezone: str, every: int | timedelta | None, catc
     """Return the rule of these arguments; a time zone goes with a cron expression only."""
     if every is None:
         return ScheduleRule(cron=cron, timezone=timezone, catch_up=catch_up)
-    every_ms = every // timedelta(milliseconds=1) if isinstance(every, timedelta) else every
-    return ScheduleRule(cron=cron, every_ms=every_ms, catch_up=catch_up)
+    return ScheduleRule(cron=cron, every_ms=every, catch_up=catch_up)
 
 
 def _checked_id(name: str) -> str:

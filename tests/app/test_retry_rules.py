@@ -51,7 +51,7 @@ async def test_an_unknown_error_ends_the_job_and_says_what_to_do(app: Corral) ->
 
 async def test_a_known_permanent_error_needs_no_note(app: Corral) -> None:
     job = await outcome(app, KeyError("to"))
-    assert (job.attempts_made, job.reason) == (1, "'to'")
+    assert (job.attempts_made, job.reason) == (1, "KeyError: 'to'")
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from corral.core.job import Backoff, JobOptions, Keep, Unique
+from corral.core.job import Backoff, Job, JobOptions, Keep, Unique
 from corral.core.options import LONGEST_DELAY_MS, Capability, build
+from corral.core.ports import Limit
+from corral.core.retry import delay_before
+from corral.core.schedule import ScheduleRule
 from corral.errors import CorralWarning, InvalidOptions, Unsupported
+from corral.store.client import Reconnect
+from corral.worker_options import profile_of
 
 ALL = frozenset(Capability)
 LAST_MILLISECOND_OF_2033 = 2_019_686_399_999
@@ -374,3 +379,18 @@ def test_a_debounced_job_is_delayed_by_its_period() -> None:
 )
 def test_what_cannot_say_it_is_refused(given: Any, words: str) -> None:
     assert words in refusal(**given)
+
+
+MINUTE = timedelta(minutes=1)
+
+
+def test_a_time_may_be_a_timedelta_wherever_it_may_be_a_number() -> None:
+    assert Backoff("fixed", MINUTE) == Backoff("fixed", 60_000)
+    assert Keep(age=timedelta(seconds=1.5)) == Keep(age=2), "kept no shorter than asked"
+    assert Limit(100, MINUTE) == Limit(100, 60_000)
+    assert ScheduleRule(every_ms=MINUTE) == ScheduleRule(every_ms=60_000)
+    assert 48 <= Reconnect(timedelta(seconds=1), MINUTE).delay(99) <= 72
+    profile = profile_of(None, dict.fromkeys(("lock_ms", "recover_ms", "promote_ms"), MINUTE), {})
+    assert {profile.lock_ms, profile.recover_ms, profile.promote_ms} == {60_000}
+    job = Job(name="a", data={}, queue="q", options=JobOptions(backoff=Backoff("custom")))
+    assert delay_before(job, 1, ValueError(), lambda *_: MINUTE, None, lambda: 1.0) == 60_000

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, TypedDict
 from uuid import UUID
 
@@ -133,6 +134,20 @@ def test_keyword_only_and_no_parameters_at_all() -> None:
     assert called(named, {"file": "a"}) == ("a", 2)
     assert signature_of(nothing, "it").data((), {}) == {}
     assert called(nothing, ["anything"]) == "ran"
+
+
+def test_what_a_partial_binds_is_no_field_of_the_data() -> None:
+    def charge(job: SyncJobContext, order: Order, bank: Opaque, fee: int = 1) -> Any:
+        return order.id, bank, fee
+
+    bank = Opaque()
+    bound = partial(partial(charge, bank=bank), fee=5)
+    signature = signature_of(bound, "charge")
+    data = {"order": {"id": 17, "total": 0.0}}
+    assert signature.data((), {"order": Order(17)}) == data
+    with pytest.raises(TypeError, match="unexpected keyword argument 'bank'"):
+        signature.data((), {"order": Order(17), "bank": bank})
+    assert called(bound, {**data, "fee": 9}) == (17, bank, 5), "the data cannot replace what is bound"
 
 
 def test_the_whole_data_goes_to_the_one_parameter() -> None:

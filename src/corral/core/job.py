@@ -1,11 +1,13 @@
 """Job, its options, and a worker's claim on it."""
 
+from datetime import timedelta
 from enum import StrEnum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic
 
 import orjson
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -38,18 +40,42 @@ class JobState(StrEnum):
 
 
 class Backoff(Struct, frozen=True):
-    """How long to wait before the next attempt."""
+    """How long to wait before the next attempt: `delay` is in ms, and may be given as a timedelta.
+
+    >>> Backoff("fixed", timedelta(seconds=5)).delay
+    5000
+    """
 
     kind: str = "exponential"
     delay: int = DEFAULT_BACKOFF_MS
     jitter: float = 0.0
 
+    if TYPE_CHECKING:
+
+        def __init__(self, kind: str = ..., delay: int | timedelta = ..., jitter: float = ...) -> None: ...
+
+    def __post_init__(self) -> None:
+        if isinstance(self.delay, timedelta):
+            force_setattr(self, "delay", self.delay // timedelta(milliseconds=1))
+
 
 class Keep(Struct, frozen=True):
-    """How many finished jobs to keep (None: all, 0: none), and for how many seconds."""
+    """How many finished jobs to keep (None: all, 0: none), and for how many seconds (or a timedelta).
+
+    >>> Keep(age=timedelta(hours=1)).age
+    3600
+    """
 
     count: int | None = None
     age: int | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, count: int | None = ..., age: int | timedelta | None = ...) -> None: ...
+
+    def __post_init__(self) -> None:
+        if isinstance(self.age, timedelta):
+            force_setattr(self, "age", -(-self.age // timedelta(seconds=1)))  # not a part of it too short
 
 
 class Unique(Struct, frozen=True, kw_only=True):

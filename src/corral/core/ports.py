@@ -5,10 +5,12 @@ Each port is bound to one queue of one protocol.
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from msgspec import UNSET, Struct
+from msgspec.structs import force_setattr
 
 from corral.core.event import EventPage, Extent, JobEvent, Marks
 from corral.core.filter import JobFilter
@@ -88,10 +90,22 @@ class Recovery(Struct, Generic[R], frozen=True):
 
 
 class Limit(Struct, frozen=True):
-    """At most `count` claims in `duration` ms."""
+    """At most `count` claims in `duration` ms (or a timedelta).
+
+    >>> Limit(100, timedelta(minutes=1)).duration
+    60000
+    """
 
     count: int
     duration: int
+
+    if TYPE_CHECKING:
+
+        def __init__(self, count: int, duration: int | timedelta) -> None: ...
+
+    def __post_init__(self) -> None:
+        if isinstance(self.duration, timedelta):
+            force_setattr(self, "duration", self.duration // timedelta(milliseconds=1))
 
 
 class QueueLimits(Struct, frozen=True):

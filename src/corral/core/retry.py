@@ -1,6 +1,7 @@
 """Retry: whether a failure is worth another attempt (classification), and when (backoff)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 from math import floor
 from typing import Any
 
@@ -18,8 +19,8 @@ LONGEST_DELAY_MS = 2**53 - 1
 ErrorName = type[BaseException] | str
 Errors = Iterable[ErrorName] | ErrorName
 """Exception classes, or their full names."""
-BackoffRule = Callable[[int, str, BaseException, Job], int]
-"""(attempts made, backoff kind, error, job) -> ms, or -1 for no more attempts."""
+BackoffRule = Callable[[int, str, BaseException, Job], int | timedelta]
+"""(attempts made, backoff kind, error, job) -> ms or a timedelta; -1 for no more attempts."""
 
 
 # -- classification -----------------------------------------------------------------------------------------
@@ -251,5 +252,7 @@ def delay_before(
         raise UnknownBackoff(
             f"backoff {backoff.kind!r} needs a rule, and this worker has none; give it by Corral(backoff=…)"
         )
-    delay = int(rule(attempts_made, backoff.kind, error, job))
-    return min(delay, LONGEST_DELAY_MS if cap is None else cap)
+    delay = rule(attempts_made, backoff.kind, error, job)
+    if isinstance(delay, timedelta):
+        delay //= timedelta(milliseconds=1)
+    return min(int(delay), LONGEST_DELAY_MS if cap is None else cap)

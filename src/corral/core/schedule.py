@@ -1,6 +1,10 @@
 """Schedules: the rule by which jobs are added repeatedly, and which firings are due after a downtime."""
 
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from corral.core.cron import Cron
 from corral.core.job import Job
@@ -19,8 +23,24 @@ class ScheduleRule(Struct, frozen=True, kw_only=True):
     timezone: str | None = None
     """Of the cron expression; None: the protocol's usual one."""
     every_ms: int | None = None
+    """Milliseconds; may be given as a timedelta."""
     catch_up: str = "once"
     """After a downtime: make up for "all" missed firings, for the last ("once"), or for none ("skip")."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            cron: str | None = ...,
+            timezone: str | None = ...,
+            every_ms: int | timedelta | None = ...,
+            catch_up: str = ...,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        if isinstance(self.every_ms, timedelta):
+            force_setattr(self, "every_ms", self.every_ms // timedelta(milliseconds=1))
 
     def __str__(self) -> str:
         if self.every_ms is not None:

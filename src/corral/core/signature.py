@@ -165,7 +165,8 @@ def read_signature(
     """
     if style not in ("fields", "whole"):
         raise InvalidOptions(f"data={style!r} of {name!r}: use 'fields' (the default) or 'whole'")
-    parameters = list(inspect.signature(fn).parameters.values())
+    bound = _bound_names(fn)
+    parameters = [one for one in inspect.signature(fn).parameters.values() if one.name not in bound]
     for parameter in parameters:
         if parameter.kind in _REFUSED:
             raise InvalidOptions(
@@ -215,6 +216,15 @@ def _same(value: Any) -> Any:
 def _only(data: Any = None) -> Any:
     """Return the only argument of a call."""
     return data
+
+
+def _bound_names(fn: Callable[..., Any]) -> set[str]:
+    """Return the keywords that a partial has bound: they are the program's, not the job's data."""
+    names: set[str] = set()
+    while isinstance(fn, partial):
+        names |= fn.keywords.keys()
+        fn = fn.func
+    return names
 
 
 def _hints(fn: Callable[..., Any], name: str, parameters: Sequence[Parameter]) -> dict[str, Any]:

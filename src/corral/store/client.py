@@ -3,10 +3,12 @@
 from asyncio import AbstractEventLoop, gather, get_running_loop, run_coroutine_threadsafe
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from random import random
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from corral.core.options import milliseconds
 from corral.errors import RedisConnectionError, RedisResponseError
 from corral.store.address import Deployment, RedisAddress
 from corral.store.clock import ServerClock
@@ -200,11 +202,13 @@ class BlockingConnection:
 class Reconnect:
     """How long to wait before connecting again: 100 ms doubling to 30 s, ±20 %, without end by default."""
 
-    first_ms: int = 100
-    most_ms: int = 30_000
+    first_ms: int | timedelta = 100
+    most_ms: int | timedelta = 30_000
+    """Milliseconds, or a timedelta, like the first."""
     max_tries: int = 0
     """Tries before the worker ends; 0: without end."""
 
     def delay(self, tries: int) -> float:
         """Return the seconds to wait after `tries` failed tries (the first is 0)."""
-        return min(self.first_ms << min(tries, 32), self.most_ms) * (0.8 + 0.4 * random()) / 1000
+        first, most = milliseconds(self.first_ms), milliseconds(self.most_ms)
+        return float(min(first << min(tries, 32), most) * (0.8 + 0.4 * random()) / 1000)

@@ -2,7 +2,9 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from datetime import timedelta
 
+from corral.core.options import seconds
 from corral.core.ports import Rest
 from corral.errors import InvalidOptions, RedisError
 from corral.telemetry.logs import logger
@@ -96,12 +98,12 @@ class Worker:
 
     # -- stop -------------------------------------------------------------------------------------------
 
-    async def stop(self, grace: float = 30.0) -> None:
-        """Claim no more, let running jobs end within `grace` seconds, release the rest; then return."""
+    async def stop(self, grace: float | timedelta = 30.0) -> None:
+        """Claim no more, let running jobs end within `grace` seconds (or a timedelta), release the rest."""
         if self._turning is None:
             return
         if self._stopping is None:
-            self._stopping = asyncio.create_task(self._stop(grace))
+            self._stopping = asyncio.create_task(self._stop(seconds(grace)))
         await asyncio.shield(self._stopping)
 
     def kill(self) -> None:

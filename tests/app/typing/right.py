@@ -4,7 +4,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, assert_type
 
-from corral import Corral, JobCall, JobContext, JobHandle, SyncJobContext
+from corral import (
+    Backoff,
+    Corral,
+    JobCall,
+    JobContext,
+    JobHandle,
+    Keep,
+    ScheduleRule,
+    SyncJobContext,
+)
+from corral.core.ports import Limit
+from corral.store.client import Reconnect
 
 
 @dataclass
@@ -76,3 +87,13 @@ async def main() -> None:
     await app.queue("mail").add("send", {"to": "ada"}, delay=5, remove_on_complete=timedelta(days=1))
     app.schedule(nothing, cron="0 3 * * *", timezone="Europe/Berlin")
     app.schedule(thumbnail.call("a.jpg"), every=timedelta(seconds=30))
+    app.workers(
+        lock_ms=timedelta(seconds=30),
+        heartbeat=timedelta(seconds=5),
+        limit=Limit(100, timedelta(minutes=1)),
+        keep_completed=Keep(count=10, age=timedelta(days=1)),
+        reconnect=Reconnect(timedelta(milliseconds=50), most_ms=timedelta(seconds=10)),
+    )
+    await charge.options(backoff=Backoff("fixed", timedelta(seconds=5))).add(Order(18, 1.0))
+    Corral(backoff=lambda made, kind, error, job: timedelta(seconds=made))
+    ScheduleRule(every_ms=timedelta(hours=1))
