@@ -12,7 +12,7 @@ INSTALL := $(PIP) install --root-user-action=ignore --constraint constraints.txt
 NPM     := install --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error
 APT     := apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=15
 
-.PHONY: setup check test faults bench demo screenshots clean
+.PHONY: setup check test faults bench demo docs dist screenshots clean
 
 setup: .make/python .make/node .make/redis .make/java .make/chromium .make/official/done .make/redis6/done
 
@@ -43,6 +43,17 @@ bench: setup
 demo: .make/python
 	$(BIN)/corral demo
 
+# The documentation as a site in .make/site; a broken link or anchor is an error.
+docs: .make/release
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Wheel and source distribution in dist/, checked, installed into a fresh environment and used there.
+dist: .make/release
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist >/dev/null
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python -m pytest -q -m faults tests/packaging
+
 # Every page of the dashboard in both themes and three widths; some of them are pictures of the documentation.
 screenshots: setup
 	$(BIN)/python -m tests.support.screenshots .make/screenshots
@@ -59,6 +70,11 @@ clean:
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
 	  rm -rf .venv; echo "no virtual environment could be created; on Debian install python3-venv"; exit 1; }
 	$(INSTALL) --editable '.[all,dev]'
+	@touch $@
+
+# What builds the site and the packages.
+.make/release: .make/python
+	$(INSTALL) --editable '.[release]'
 	@touch $@
 
 # The machine's Node, or else the one in a wheel.

@@ -202,8 +202,18 @@ async def run_until_idle(app: "Corral", clock: Callable[[], int], through: timed
 
     With `through`, the clock is moved from one due time to the next, until that much time has passed.
     """
-    if through is None:
-        return (await _run_due(app))[0]
+    lifespan = app.lifespan
+    shared = SharedLifespan(lifespan)
+    async with shared():
+        # many workers come and go: all of them have the resources of one
+        app.lifespan = shared
+        try:
+            return (await _run_due(app))[0] if through is None else await _run_through(app, clock, through)
+        finally:
+            app.lifespan = lifespan
+
+
+async def _run_through(app: "Corral", clock: Callable[[], int], through: timedelta) -> int:
     if not isinstance(clock, MovableClock):
         raise InvalidOptions(
             "through=… moves the clock, and this app's cannot be moved; use Corral(clock=testing.Clock()), "

@@ -1,5 +1,7 @@
 """corral.testing: jobs run until idle, time is moved, handlers are called directly."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -198,3 +200,26 @@ async def test_a_handler_called_directly_is_the_function_it_was() -> None:
     sync_job = testing.sync_context()
     assert pack(sync_job, Order(1, 1.0)) == 1
     assert (sync_job.reports.progress, sync_job.reports.log) == ([10], ["packed 1"])
+
+
+async def test_all_jobs_of_a_run_have_the_same_resources(corral_app: UseApp) -> None:
+    opened: list[int] = []
+    used: list[int] = []
+
+    @asynccontextmanager
+    async def lifespan(app: Corral) -> AsyncIterator[int]:
+        opened.append(len(opened))
+        yield opened[-1]
+        opened.append(-1)
+
+    app = corral_app(Corral(lifespan=lifespan))
+
+    @app.job(queue="orders")
+    async def charge(job: JobContext[int], more: int) -> None:
+        used.append(job.resources)
+        if more:
+            await charge.options(delay=timedelta(seconds=1)).add(more - 1)
+
+    await charge.add(2)
+    assert await app.run_until_idle(through=timedelta(seconds=5)) == 3
+    assert (used, opened) == ([0, 0, 0], [0, -1])

@@ -98,7 +98,7 @@ class Terminal:
 
     def run(self, typed: PageCommand) -> None:
         """Type a command, and hold what it prints against the page."""
-        if typed.command.startswith(LONG_RUNNING):
+        if typed.command.startswith(LONG_RUNNING) and "--burst" not in typed.command:
             self._running.append((typed.command, self._start(typed.command)))
             return
         process = self._start(typed.command)

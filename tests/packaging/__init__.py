@@ -1,0 +1,1 @@
+"""What is published: wheel, types, and the versions it works beside."""
