@@ -95,6 +95,7 @@ def ids_of(harness: SparkHarness) -> list[str]:
         ({"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
         ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger is 'many'; use a whole number from 1"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe'; use true or false"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is 'soon'; use a number with ms, s, m, h or d"),
         ({"startingOffsets": "[1]"}, "use earliest, latest, or an event id for each queue"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp is 'yesterday'"),
         ({"protocol": "stable"}, "there is no protocol 'stable'"),

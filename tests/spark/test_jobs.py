@@ -12,7 +12,8 @@ from pyspark.sql.datasource import EqualTo, In
 from corral.core.filter import JobFilter
 from corral.core.job import JobState
 from corral.core.outcome import Completed, Dead, Released
-from corral.spark.jobs import JobPartition, JobReader, narrow, read_partition
+from corral.spark.filters import narrow_jobs
+from corral.spark.jobs import JobPartition, JobReader, read_partition
 from corral.spark.options import JobReadOptions
 from corral.spark.schema import JOBS
 from tests.spark.harness import SparkHarness, drain
@@ -60,11 +61,11 @@ def test_a_spark_that_pushes_no_filters_reads_the_same(spark, bullmq: SparkHarne
 
 
 def test_filters_on_one_column_meet():
-    jobs, _ = narrow(JobFilter(), In(("state",), ("waiting", "dead", "no such state")))
-    jobs, is_exact = narrow(jobs, EqualTo(("state",), "dead"))
+    jobs, _ = narrow_jobs(JobFilter(), In(("state",), ("waiting", "dead", "no such state")))
+    jobs, is_exact = narrow_jobs(jobs, EqualTo(("state",), "dead"))
     assert is_exact
     assert jobs.states == {JobState.DEAD}
-    assert narrow(JobFilter(), EqualTo(("job_id",), "1")) == (JobFilter(), False)
+    assert narrow_jobs(JobFilter(), EqualTo(("job_id",), "1")) == (JobFilter(), False)
 
 
 def test_a_filter_is_answered_by_the_server(bullmq: SparkHarness):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from corral.spark.events import EventReader
 from corral.spark.options import EventReadOptions
 from corral.spark.planner import PlanAhead, Planner
 from tests.spark.harness import SparkHarness
@@ -60,6 +61,32 @@ def test_batches_counted_ahead_are_those_that_a_new_count_finds(bullmq: SparkHar
             position, batches = end, batches + 1
         assert batches >= 800 // 70
         assert position == planner.present()
+
+
+def test_fewer_events_than_asked_for_wait_until_the_delay_is_over(bullmq: SparkHarness):
+    bullmq.add(5)
+    waiting = EventReadOptions(min_per_trigger=100)
+    with Planner(bullmq.address(), waiting) as planner:
+        start = planner.initial()
+        assert planner.next(start, None) == start, "ten events are too few"
+        bullmq.add(45)
+        reached = planner.next(start, None)
+        assert reached == planner.present()
+        bullmq.add(1)
+        assert planner.next(reached, 1) == reached
+        planner.stop_at_present()
+        assert planner.next(reached, None) == planner.present(), "availableNow leaves nothing behind"
+    with Planner(bullmq.address(), replace(waiting, max_delay_s=0)) as planner:
+        assert planner.next(reached, None) == planner.present()
+
+
+def test_reading_writes_nothing_to_the_server(bullmq: SparkHarness):
+    bullmq.add(20)
+    with bullmq.server.connect() as client:
+        before = {key: client.dump(key) for key in client.scan_iter()}
+        reader = EventReader(bullmq.address("*"), EventReadOptions(min_partitions=2))
+        assert sum(len(rows) for one in reader.partitions() for rows in reader.read(one)) == 40
+        assert {key: client.dump(key) for key in client.scan_iter()} == before
 
 
 def test_a_plan_made_ahead_serves_the_batch_it_was_made_for_and_once(bullmq: SparkHarness):

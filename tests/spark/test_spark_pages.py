@@ -28,6 +28,17 @@ def test_every_option_is_on_the_page():
     assert known - NAMED == set()
 
 
+def test_every_row_of_the_table_beside_kafka_names_a_test_that_exists():
+    table = REFERENCE.partition("### Beside Spark's Kafka source")[2].partition("###")[0]
+    rows = [row for row in table.splitlines() if row.startswith("| ")][1:]
+    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    assert len(rows) == 14
+    for row in rows:
+        names = re.findall(r"`(test_\w+)`", row)
+        assert names, row
+        assert [name for name in names if f"def {name}(" not in tests] == [], row
+
+
 def test_every_column_is_on_the_page(spark, tmp_path: Path):
     assert {*EVENTS.fieldNames(), *JOBS.fieldNames()} - NAMED == set()
     lake = Lake(str(tmp_path))

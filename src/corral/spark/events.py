@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming import datasource as streaming
 
 from corral.core.event import EventColumns, EventPage
 from corral.spark import offsets
 from corral.spark.client import QueueClient, garbage_collection_off
+from corral.spark.filters import EventFilter, FilterPushdown
 from corral.spark.offsets import DataLoss, Gap, GapDetector, OffsetRange, Position
 from corral.spark.options import EventReadOptions, QueueAddress
 from corral.spark.planner import Planner
@@ -36,22 +37,37 @@ class EventPartition(InputPartition):
     events: OffsetRange
 
 
-@dataclass
 class EventReader(DataSourceReader):
-    """Batch reader of events. `partitions` runs on the driver, `read` on executors."""
+    """Batch reader of events. `pushFilters` and `partitions` run on the driver, `read` on executors."""
 
-    address: QueueAddress
-    options: EventReadOptions
+    def __init__(self, address: QueueAddress, options: EventReadOptions) -> None:
+        self.address = address
+        self.options = options
+        self.filter = EventFilter()
+        self.pushFilters = FilterPushdown(self._narrow)  # type: ignore[method-assign]
+
+    def _narrow(self, condition: Filter) -> bool:
+        narrowed = self.filter.narrowed(condition)
+        self.filter = narrowed or self.filter
+        return narrowed is not None
 
     def partitions(self) -> Sequence[InputPartition]:
+        if not self.filter.has("protocol", self.address.protocol_name):
+            return []
         with Planner(self.address, self.options) as planner:
-            start = planner.initial()
-            return [EventPartition(events) for events in planner.ranges(start, planner.ending())]
+            start, end = (
+                {queue: position for queue, position in positions.items() if self.filter.has("queue", queue)}
+                for positions in (planner.initial(), planner.ending())
+            )
+            return [EventPartition(events) for events in planner.ranges(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, EventPartition):
-            return iter(())  # Spark's own partition, where there was nothing to plan
-        return read_range(self.address, self.options, partition.events)
+            return  # Spark's own partition, where there was nothing to plan
+        for batch in read_range(self.address, self.options, partition.events):
+            rows = self.filter.apply(batch)
+            if len(rows):
+                yield rows
 
 
 class EventStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):

@@ -1,8 +1,7 @@
 """Reader of the table `jobs`: a snapshot of every job in any state, each exactly once."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from zlib import crc32
@@ -13,9 +12,10 @@ from pyspark.sql import datasource
 
 from corral.core.event import as_json
 from corral.core.filter import JobFilter
-from corral.core.job import Job, JobState
+from corral.core.job import Job
 from corral.core.ports import Snapshot
 from corral.spark.client import QueueClient
+from corral.spark.filters import FilterPushdown, narrow_jobs
 from corral.spark.options import JobReadOptions, QueueAddress
 from corral.spark.schema import JOBS, arrow_schema, valid_text
 
@@ -47,9 +47,11 @@ class JobReader(datasource.DataSourceReader):
         self.address = address
         self.options = options
         self.filter = JobFilter()
-        # Spark refuses a reader with this method where filters are not pushed down, which is its default;
-        # as an attribute it serves a Spark that does, and the others do not see it
-        self.pushFilters = _FilterPushdown(self)  # type: ignore[method-assign]
+        self.pushFilters = FilterPushdown(self._narrow)  # type: ignore[method-assign]
+
+    def _narrow(self, condition: datasource.Filter) -> bool:
+        self.filter, is_exact = narrow_jobs(self.filter, condition)
+        return is_exact
 
     def partitions(self) -> Sequence[datasource.InputPartition]:
         count = self.options.partitions
@@ -60,62 +62,6 @@ class JobReader(datasource.DataSourceReader):
         if not isinstance(partition, JobPartition):
             return iter(())  # Spark's own partition, where there was nothing to plan
         return read_partition(self.address, self.options, partition, self.filter)
-
-
-class _FilterPushdown:
-    """`pushFilters` of a reader; `__func__` makes Spark take it for the inherited one."""
-
-    __func__ = staticmethod(datasource.DataSourceReader.pushFilters)
-
-    def __init__(self, reader: JobReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
-        remaining = []
-        for one in filters:
-            self._reader.filter, is_exact = narrow(self._reader.filter, one)
-            if not is_exact:
-                remaining.append(one)
-        return remaining
-
-
-def narrow(jobs: JobFilter, condition: datasource.Filter) -> tuple[JobFilter, bool]:
-    """Return the filter under one more condition, and whether Spark need not apply the condition again."""
-    match condition:
-        case datasource.EqualTo(("state",), str(value)):
-            return _with_states(jobs, [value]), True
-        case datasource.In(("state",), values):
-            return _with_states(jobs, values), True
-        case datasource.EqualTo(("name",), str(value)):
-            return _with_names(jobs, [value]), True
-        case datasource.In(("name",), values):
-            return _with_names(jobs, values), True
-        case datasource.GreaterThan(("created_at",), datetime() as at) | datasource.GreaterThanOrEqual(
-            ("created_at",), datetime() as at
-        ):
-            since = _milliseconds(at)
-            return msgspec.structs.replace(jobs, since=max(since, jobs.since or since)), False
-        case datasource.LessThan(("created_at",), datetime() as at) | datasource.LessThanOrEqual(
-            ("created_at",), datetime() as at
-        ):
-            until = _milliseconds(at)
-            return msgspec.structs.replace(jobs, until=min(until, jobs.until or until)), False
-    return jobs, False
-
-
-def _with_states(jobs: JobFilter, values: Iterable[Any]) -> JobFilter:
-    states = frozenset(state for state in JobState if str(state) in values)
-    return msgspec.structs.replace(jobs, states=states if jobs.states is None else jobs.states & states)
-
-
-def _with_names(jobs: JobFilter, values: Iterable[Any]) -> JobFilter:
-    names = frozenset(value for value in values if isinstance(value, str))
-    return msgspec.structs.replace(jobs, names=names if jobs.names is None else jobs.names & names)
-
-
-def _milliseconds(at: datetime) -> int:
-    # a time without a zone comes from Spark, in UTC
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000 // 1)
 
 
 # -- on executors -------------------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ COMMON = ("url", "protocol", "namespace", "queue", "table")
 _SPARK = ("path", "checkpointlocation", "queryname", "numpartitions", "__checkpointlocation")
 """Options that Spark or its callers add, in lower case."""
 
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -79,6 +81,11 @@ def _timestamp(text: str) -> int:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def _duration(text: str) -> float:
+    unit = text.lstrip("0123456789 ")
+    return int(text.removesuffix(unit)) * _UNIT_S[unit.lower()]
+
+
 def _offsets(text: str) -> str | Mapping[str, Any]:
     offsets: dict[str, Any] | str = text if text in (EARLIEST, LATEST) else json.loads(text)
     return offsets
@@ -87,6 +94,7 @@ def _offsets(text: str) -> str | Mapping[str, Any]:
 _TEXT = _Syntax(r"(?s).*", "a text", str)
 _WHOLE = _Syntax(r"0*[1-9][0-9]*", "a whole number from 1", int)
 _SECONDS = _Syntax(r"[0-9]+\.?[0-9]*|\.[0-9]+", "a number of seconds from 0", float)
+_DURATION = _Syntax(r"(?i)[0-9]+ *(ms|s|m|h|d)", "a number with ms, s, m, h or d, such as 15m", _duration)
 _BOOLEAN = _Syntax(r"(?i)true|false", "true or false", lambda text: text.lower() == "true")
 _WRITE_ID = _Syntax(r"[A-Za-z0-9._-]{1,200}", "up to 200 letters, digits, '-', '_' and '.'", str)
 _OBJECT: _Syntax[Mapping[str, Any]] = _Syntax(
@@ -118,6 +126,9 @@ class EventReadOptions:
     ending: str | Mapping[str, Any] | None = _option("endingOffsets", None, _OFFSETS)
     """`latest` (also None), or a position for each queue."""
     max_per_trigger: int | None = _option("maxOffsetsPerTrigger", None, _WHOLE)
+    min_per_trigger: int | None = _option("minOffsetsPerTrigger", None, _WHOLE)
+    max_delay_s: float = _option("maxTriggerDelay", 900.0, _DURATION)
+    """How long fewer than `min_per_trigger` events may wait."""
     min_partitions: int | None = _option("minPartitions", None, _WHOLE)
     fail_on_data_loss: bool = _option("failOnDataLoss", True, _BOOLEAN)
     include_positions: bool = _option("includePositions", False, _BOOLEAN)
@@ -127,6 +138,11 @@ class EventReadOptions:
     def __post_init__(self) -> None:
         if self.starting_ms is not None and self.starting is not None:
             raise InvalidOptions("startingOffsets and startingTimestamp exclude each other; give one of them")
+        least, most = self.min_per_trigger, self.max_per_trigger
+        if least is not None and most is not None and least > most:
+            raise InvalidOptions(
+                f"minOffsetsPerTrigger is {least} and maxOffsetsPerTrigger {most}; give a smaller minimum"
+            )
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,7 @@ class Planner(AbstractContextManager["Planner"]):
         self._counter = EventCounter(self._client, options)
         self._ahead = PlanAhead(address, options)
         self._points: SplitPoints = {}
+        self._last_batch = time.monotonic()
 
     def queues(self) -> list[str]:
         """Return the queues; those of a pattern are discovered again every few seconds."""
@@ -226,6 +227,9 @@ class Planner(AbstractContextManager["Planner"]):
         present = self.present() if self._target is None else self._target
         # a queue that is empty or gone stays where it was
         ends = {**start, **{queue: end for queue, end in present.items() if end.id != BEGINNING}}
+        if self._should_wait(start, ends):
+            return start
+        self._last_batch = time.monotonic()
         if limit is None:
             return ends
         plan = self._ahead.take(start, limit)
@@ -235,6 +239,16 @@ class Planner(AbstractContextManager["Planner"]):
         if sum(one.expected or 0 for one in offsets.offset_ranges(plan.end, ends)) > limit:
             self._ahead.begin(plan.end, ends, limit)
         return plan.end
+
+    def _should_wait(self, start: Positions, ends: Positions) -> bool:
+        """Return whether there are fewer events than a batch should have, and they have not waited long."""
+        least = self._options.min_per_trigger
+        if least is None or self._target is not None:
+            return False
+        counts = [one.expected for one in offsets.offset_ranges(start, ends)]
+        # what the server does not count may be many
+        is_small = sum(least if count is None else count for count in counts) < least
+        return is_small and time.monotonic() - self._last_batch < self._options.max_delay_s
 
     def ranges(self, start: Positions, end: Positions) -> list[OffsetRange]:
         """Return the ranges between two offsets, split into at least `minPartitions` pieces."""
