@@ -65,6 +65,18 @@ async def test_a_schedule_is_run_now_and_stays_as_it_is(harness: QueueHarness) -
     assert await schedules.run_now("nobody") is None
 
 
+async def test_the_job_of_a_firing_has_the_id_that_the_port_tells(harness: QueueHarness) -> None:
+    schedules = schedules_of(harness)
+    await schedules.upsert(harness.job({}, id="report"), YEARLY)
+    [schedule] = await schedules.list()
+    assert schedule.next_at is not None
+    harness.now = schedule.next_at + 1
+    broker = harness.broker()
+    await broker.promote()
+    claim = await harness.claim(broker)
+    assert claim.job.id == schedules.firing_id("report", schedule.next_at)
+
+
 async def test_an_interval_is_kept_or_refused(harness: QueueHarness) -> None:
     schedules = schedules_of(harness)
     job, rule = harness.job(id="often"), ScheduleRule(every_ms=60_000)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import orjson
 import pytest
 
+from corral import Job
 from tests.dashboard.conftest import QUEUES, Samples
 from tests.gateway.conftest import OpenGateway
 from tests.support.chromium import Chromium
@@ -242,6 +243,10 @@ def test_schedules_are_added_run_and_removed(gateway: Gateway, samples: Samples,
     browser.until(f"{ROWS}[0]?.textContent.includes('0 3 * * * (Asia/Tokyo)')")
     browser.click("button", "nightly")
     assert browser.value("document.querySelectorAll('dialog tbody tr').length") == 10
+    titles = browser.value("[...document.querySelectorAll('dialog thead th')].map((one) => one.textContent)")
+    assert titles == ["In", "Your time", "Asia/Tokyo"]
+    assert "3:00" in browser.value("document.querySelector('dialog tbody tr').cells[2].textContent")
+    assert browser.value("document.querySelectorAll('.marks .mark').length") == 10
     browser.click("dialog button", "Close")
     browser.click("button", "Run now")
     browser.until("document.querySelector('.toast')?.textContent.includes('was added')")
@@ -250,6 +255,51 @@ def test_schedules_are_added_run_and_removed(gateway: Gateway, samples: Samples,
     browser.click("button", "Remove")
     confirm(browser, "nightly")
     browser.until("!!document.querySelector('#page .empty')")
+
+
+@pytest.mark.parametrize(("protocol", "queue"), [("bullmq", "mail"), ("bridgemq", "reports")])
+def test_past_firings_are_marks_that_lead_to_their_jobs(
+    gateway: Gateway, samples: Samples, browser: Chromium, protocol: str, queue: str
+) -> None:
+    target, now = samples.app.queue(queue, protocol), samples.app.clock()
+    name = {one[0]: one[2] for one in QUEUES}[protocol]
+    schedule = {"name": name, "cron": "0 0 * * *", "timezone": "UTC"}
+    samples.add(protocol, queue, name, {})
+    gateway.client.put(f"/v1/queues/{protocol}/{queue}/schedules/daily", json=schedule)
+    fired = target.schedules.firing_id("daily", now - now % 86_400_000)
+    job = Job(name=name, data={}, queue=queue, id=fired, options=target.options({}), created_at=now)
+    samples.app.sync(target.ports.broker.submit([job]))
+    open_page(browser, gateway, "#/schedules", "Schedules")
+    browser.click(".marks a")
+    browser.until(f"location.hash.startsWith('#/job/{protocol}/{queue}/')")
+    browser.until(f"document.querySelector('#page .facts')?.textContent.includes({json.dumps(fired)})")
+
+
+def test_a_job_is_added_by_the_schema_that_workers_tell(
+    gateway: Gateway, samples: Samples, browser: Chromium
+) -> None:
+    @samples.app.job("invite", queue="mail")
+    async def invite(to: str, count: int = 3) -> None:
+        return
+
+    def look() -> None:
+        open_page(browser, gateway, "#/queue/bullmq/mail", "mail")
+        browser.until("fetch('v1/queues/bullmq/mail/workers').then((one) => one.text())"
+                      ".then((text) => text.includes('invite'))")  # fmt: skip
+        browser.click("button", "Add job")
+        browser.fill("dialog input", "invite")
+        assert json.loads(browser.value("document.querySelector('dialog textarea').value")) == {"to": ""}
+        browser.fill("dialog textarea", '{"count": "many"}')
+        problem = browser.text("dialog .field-error")
+        assert "data.to is missing" in problem
+        assert "data.count must be integer" in problem
+        browser.fill("dialog textarea", '{"to": "ada"}')
+        assert browser.text("dialog .field-error") == ""
+        confirm(browser)
+        browser.until("document.querySelector('.toast')?.textContent.includes('was added')")
+
+    samples.add("bullmq", "mail", "other", {})
+    samples.while_working(look)
 
 
 def test_a_flow_is_drawn_as_a_tree(gateway: Gateway, samples: Samples, browser: Chromium) -> None:

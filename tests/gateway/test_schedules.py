@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import redis
 
-from corral import Corral, JobState
+from corral import Corral, Job, JobState
 from corral.protocols.bullmq.schedulers.job_schedulers import JobSchedulers
 from tests.gateway.conftest import OpenGateway
 from tests.support.gateway import KEYS, KEYS_JSON, Gateway, bearer, keyspace, problem_of
@@ -90,3 +90,24 @@ async def test_running_or_pausing_a_schedule_needs_the_role_operate(
         for role in KEYS:
             response = await post(gateway, f"{PATH}/yearly/{verb}", headers=bearer(role))
             assert (response.status_code == 403) == (role in ("submit", "read")), (verb, role)
+
+
+async def test_past_firings_are_told_with_the_states_of_their_jobs(gateway: Gateway, app: Corral) -> None:
+    queue = app.queue("reports", "bridgemq")
+    now = app.clock()
+    midnight = now - now % 86_400_000
+    await app.schedule("report", {}, queue="reports", cron="0 0 * * *", id="daily").start()
+    fired = queue.schedules.firing_id("daily", midnight)
+    job = Job(name="report", data={}, queue="reports", id=fired, options=queue.options({}), created_at=now)
+    await queue.ports.broker.submit([job])
+    response = await asyncio.to_thread(gateway.client.get, "/v1/schedules?past=3")
+    views = {view["id"]: view for view in response.json()["schedules"]}
+    days = [midnight - 2 * 86_400_000, midnight - 86_400_000, midnight]
+    assert [(one["at"], one["state"]) for one in views["daily"]["past"]] == [
+        *((day, None) for day in days[:2]),
+        (midnight, "waiting"),
+    ]
+    assert views["daily"]["past"][-1]["job_id"] == f"daily@{midnight}"
+    assert len(views["yearly"]["past"]) <= 3
+    response = await asyncio.to_thread(gateway.client.get, "/v1/schedules?past=51")
+    assert problem_of(response) == (422, "invalid-request")

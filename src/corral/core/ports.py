@@ -485,6 +485,9 @@ class Schedules(Protocol):
     async def run_now(self, schedule_id: str) -> str | None:
         """Fire once, besides its own times; return the id of that job, None without such a schedule."""
 
+    def firing_id(self, schedule_id: str, at: int) -> str:
+        """Return the id of the job that a schedule adds for this time (ms since the epoch)."""
+
 
 class Flow(Struct, frozen=True):
     """A job and its children, which run before it; each job names its own queue.

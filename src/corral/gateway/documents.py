@@ -282,17 +282,24 @@ QUEUE_NIGHTLY: JsonDict = {
     "queue": "reports",
     "rule": {"cron": "0 3 * * *", "timezone": "UTC", "every_ms": None, "catch_up": "once"},
     "firings": [NEW_YEAR, NEW_YEAR + 86_400_000],
+    "past": [{"at": NEW_YEAR - 86_400_000, "job_id": "nightly@1767139200000", "state": "completed"}],
     "lacks": {},
 }
 
 
 class ScheduleView(QueueSchedule, extra="allow", json_schema_extra=example(QUEUE_NIGHTLY)):
-    """A schedule with its rule and its next ten firings."""
+    """A schedule with its rule, its next ten firings, and those that are over."""
 
     protocol: str
     queue: str
     rule: dict[str, Any]
     firings: list[int]
+    past: Annotated[
+        list[dict[str, Any]],
+        Field(
+            description="Times of the rule that are over, the oldest first: its job, and that job's state."
+        ),
+    ]
     lacks: dict[str, str]
 
 

@@ -26,6 +26,7 @@ _EXAMPLES: dict[str, Any] = {
     "cursor": "after-100",
     "query": "state = dead",
     "task_id": TASK_ID,
+    "past": 10,
     "depth": 10,
     "children": 100,
     "since": NEW_YEAR,

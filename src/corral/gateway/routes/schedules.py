@@ -1,16 +1,19 @@
 """Schedules: list those of one queue or of all, add, change, run now, pause, resume, remove."""
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from corral.core.cron import Cron
+from corral.core.filter import JobFilter
 from corral.core.schedule import Schedule, ScheduleRule
 from corral.errors import CorralError
 from corral.gateway import documents
+from corral.gateway.history import History
 from corral.gateway.models import QueueSchedule, QueueScheduleList, ScheduleRun
 from corral.gateway.openapi import problem_responses, with_body
 from corral.gateway.problems import Problem
@@ -28,6 +31,8 @@ from corral.queue import Queue
 from corral.schedules import declare
 
 FIRINGS = 10
+READ = 100
+"""Jobs read by one script call."""
 
 router = APIRouter(responses=problem_responses(401, 403, 503))
 everywhere = APIRouter(tags=["schedules"], route_class=QueueRoute, responses=problem_responses(401, 403, 503))
@@ -40,26 +45,73 @@ of_queue = APIRouter(
 
 
 @everywhere.get("/v1/schedules", response_model=documents.ScheduleList)
-async def list_all_schedules(request: Request) -> Response:
-    """List the schedules of all queues with their next ten firings, the next to fire first."""
+async def list_all_schedules(
+    request: Request,
+    past: Annotated[int, Query(ge=0, le=50, description="Past firings to tell of each schedule.")] = 10,
+) -> Response:
+    """List the schedules of all queues with their next ten firings and their last ones, the next first."""
     state, _ = authorize_all_jobs(request)
     queues = [queue for queue in await state.queue_cache.queues() if queue.ports.schedules is not None]
-    lists = await asyncio.gather(*map(_list, queues))
+    now = state.corral.clock()
+    lists = await asyncio.gather(*(_list(queue, past, now) for queue in queues))
     views = [view for schedules in lists for view in schedules]
+    if state.history.has_lake:
+        await _add_outcomes(state.history, views)
     return json_response({"schedules": sorted(views, key=lambda view: view["next_at"] or 2**63)})
 
 
-async def _list(queue: Queue) -> list[dict[str, Any]]:
+async def _list(queue: Queue, past: int, now: int) -> list[dict[str, Any]]:
     spec = queue.protocol.spec
     lacks = {verb: lack.reason(spec.name) for verb, lack in spec.lacks.items()}
     try:
         schedules = await queue.schedules.list()
+        times = [_past_firings(schedule, past, now) for schedule in schedules]
+        ids = [
+            [queue.schedules.firing_id(schedule.id, at) for at in moments]
+            for schedule, moments in zip(schedules, times, strict=True)
+        ]
+        states = await _states(queue, [job_id for some in ids for job_id in some])
     except CorralError:
         return []  # one odd queue must not hide the schedules of the others
     return [
-        {**_document(schedule), "protocol": spec.name, "queue": queue.name, "lacks": lacks}
-        for schedule in schedules
+        {
+            **_document(schedule),
+            "protocol": spec.name,
+            "queue": queue.name,
+            "lacks": lacks,
+            "past": [
+                {"at": at, "job_id": job_id, "state": states.get(job_id)}
+                for at, job_id in zip(moments, of_schedule, strict=True)
+            ],
+        }
+        for schedule, moments, of_schedule in zip(schedules, times, ids, strict=True)
     ]
+
+
+async def _states(queue: Queue, ids: Sequence[str]) -> dict[str, str]:
+    """Return the states of those jobs that exist."""
+    chunks = [ids[start : start + READ] for start in range(0, len(ids), READ)]
+    jobs = await asyncio.gather(*(queue.ports.snapshot.read(chunk, JobFilter()) for chunk in chunks))
+    return {job.id: job.state.value for some in jobs for job in some if job.state is not None}
+
+
+async def _add_outcomes(history: History, views: Sequence[dict[str, Any]]) -> None:
+    """Add to past firings what only the lake knows of them."""
+    forgotten = {
+        (view["protocol"], view["queue"], firing["job_id"]): firing
+        for view in views
+        for firing in view["past"]
+        if firing["state"] is None
+    }
+    if not forgotten:
+        return
+    try:
+        since = min(firing["at"] for firing in forgotten.values())
+        outcomes = await history.outcomes(list(forgotten), since)
+    except Problem:
+        return  # the schedules are shown without
+    for key, outcome in outcomes.items():
+        forgotten[key]["state"] = outcome if outcome in ("completed", "dead", "cancelled") else None
 
 
 def _document(schedule: Schedule) -> dict[str, Any]:
@@ -87,6 +139,25 @@ def _firings(schedule: Schedule) -> list[int]:
     except CorralError:
         pass
     return firings
+
+
+def _past_firings(schedule: Schedule, count: int, now: int) -> list[int]:
+    """Return the last times of a schedule's rule, the oldest first; none where it cannot be read."""
+    rule, firings = schedule.rule, list[int]()
+    if rule.every_ms is not None:
+        if schedule.next_at is None:
+            return []
+        last = schedule.next_at - -(-(schedule.next_at - now) // rule.every_ms) * rule.every_ms
+        return [last - rule.every_ms * step for step in reversed(range(count))]
+    try:
+        cron = Cron.parse(rule.cron, rule.timezone or "UTC")
+        at: int | None = now
+        while len(firings) < count and at is not None and (at := cron.last_until(at)) is not None:
+            firings.append(at)
+            at -= 1
+    except CorralError:
+        return []
+    return firings[::-1]
 
 
 @of_queue.get("", response_model=QueueScheduleList)

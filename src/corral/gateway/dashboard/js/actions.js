@@ -4,6 +4,7 @@ import { get, jobPath, may, patch, post, put, query, queuePath, whyNot } from ".
 import { confirm, field, jsonInput } from "./dialog.js";
 import { h } from "./dom.js";
 import { number, plural } from "./format.js";
+import { firstValue } from "./schema.js";
 import { go, jobLink, link } from "./router.js";
 
 // a button, or where it is not possible a disabled one that says why
@@ -85,12 +86,36 @@ function obliterate(queue) {
     act: async () => { await post(`${queuePath(queue)}/obliterate`, { force: force.checked }); go(link("queues")); return `${queue.queue} is deleted`; } });
 }
 
-export function addJob(queue, reload, job = {}) {
-  const name = h("input", { required: true, autocomplete: "off", value: job.name || "" });
+// the names that the queue's workers handle, each with the schema of its data
+async function handlersOf(queue) {
+  try {
+    const { workers } = await get(`${queuePath(queue)}/workers`);
+    return Object.assign({}, ...workers.map((worker) => worker.record?.handlers || {}));
+  } catch { return {}; }
+}
+
+export async function addJob(queue, reload, job = {}) {
+  const handlers = await handlersOf(queue);
+  const names = h("datalist", { id: "handler-names" }, Object.keys(handlers).map((one) => h("option", { value: one })));
+  const name = h("input", { required: true, autocomplete: "off", value: job.name || "", list: "handler-names" });
   const data = jsonInput(job.data ?? {}, 8, "Data");
   const options = jsonInput(job.options ?? {}, 3, "Options");
+  const about = h("div");
+  let offered = data.area.value;
+  const look = () => {
+    const schema = Object.hasOwn(handlers, name.value) ? handlers[name.value] : null;
+    data.setSchema(schema);
+    // data that nobody has written is replaced
+    if (schema && !job.data && data.area.value === offered) {
+      data.write(firstValue(schema));
+      offered = data.area.value;
+    }
+    about.replaceChildren(schema ? h("details", {}, h("summary", {}, "Parameters of the handler, as its workers tell them"), h("pre", { tabindex: "0" }, JSON.stringify(schema, null, 2))) : "");
+  };
+  name.addEventListener("input", look);
+  look();
   confirm({ title: `Add a job to ${queue.queue}`, verb: "Add", text: "A handler of this name runs it.",
-    fields: [field("Name", name), field("Data, JSON", data.element), field("Options, JSON", options.element, "delay, priority, attempts, backoff, id …")],
+    fields: [field("Name", name), names, about, field("Data, JSON", data.element), field("Options, JSON", options.element, "delay, priority, attempts, backoff, id …")],
     act: async () => {
       const { id, ...rest } = options.read() || {};
       const added = await post(`${queuePath(queue)}/jobs`, { name: name.value, data: data.read(), id, options: rest });

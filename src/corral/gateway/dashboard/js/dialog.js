@@ -1,6 +1,7 @@
 // Dialogs: confirmations, typed where nothing brings the jobs back, forms, and short messages.
 
 import { byId, h } from "./dom.js";
+import { problemsOf } from "./schema.js";
 
 export function toast(text, kind = "good") {
   const element = h(`p.toast.is-${kind}`, {}, h("span", {}, text),
@@ -56,8 +57,18 @@ export function field(label, input, hint) {
 export function jsonInput(value = {}, rows = 8, label = "JSON") {
   const area = h("textarea.code", { rows: String(rows), spellcheck: "false", autocomplete: "off", "aria-label": label, value: JSON.stringify(value, null, 2) });
   const note = h("small.field-error", { role: "alert" });
-  area.addEventListener("input", () => {
-    try { JSON.parse(area.value); note.textContent = ""; } catch (error) { note.textContent = error.message; }
-  });
-  return { element: h("div", {}, area, note), read: () => JSON.parse(area.value || "null"), area };
+  let schema = null;
+  const check = () => {
+    try {
+      const parsed = JSON.parse(area.value || "null");
+      note.textContent = schema ? problemsOf(schema, parsed).join("; ") : "";
+    } catch (error) { note.textContent = error.message; }
+  };
+  area.addEventListener("input", check);
+  return {
+    element: h("div", {}, area, note), area, read: () => JSON.parse(area.value || "null"),
+    write: (next) => { area.value = JSON.stringify(next, null, 2); check(); },
+    // what does not fit a schema is said while one writes
+    setSchema: (next) => { schema = next; check(); },
+  };
 }

@@ -8,7 +8,7 @@ from corral.core.schedule import Schedule, ScheduleRule
 from corral.errors import InvalidName, InvalidOptions
 from corral.protocols.bridgemq import codec
 from corral.protocols.bridgemq.inspector import BridgemqInspector
-from corral.protocols.bridgemq.keys import NAME
+from corral.protocols.bridgemq.keys import NAME, instance_id
 from corral.protocols.bridgemq.operator import BridgemqOperator
 from corral.protocols.bridgemq.options import CAPABILITIES, parse_options
 from corral.protocols.bridgemq.schedules.firing import describe, encode_firing, read_schedule
@@ -74,6 +74,9 @@ class BridgemqSchedules(BridgemqPort):
         job_id, firing = encode_firing(raw, schedule_id, now, now)
         await self._run("run_now", job_id, firing, *describe(raw))
         return job_id
+
+    def firing_id(self, schedule_id: str, at: int) -> str:
+        return instance_id(schedule_id, at)
 
     async def _exists(self, schedule_id: str) -> bool:
         return await self._store.call("ZSCORE", self._keys.cron, schedule_id) is not None

@@ -73,6 +73,9 @@ class BullmqSchedules:
         assert isinstance(added, Added)
         return added.id
 
+    def firing_id(self, schedule_id: str, at: int) -> str:
+        return f"repeat:{schedule_id}:{at}"
+
     def _schedule(self, record: SchedulerRecord) -> Schedule:
         wire = {
             "pattern": record.pattern,

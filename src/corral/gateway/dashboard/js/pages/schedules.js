@@ -7,10 +7,10 @@ import { foreign, h } from "../dom.js";
 import { refreshOn } from "../feed.js";
 import { absoluteTime, duration, preview, time, timeInZone } from "../format.js";
 import { empty, heading, json, protocolBadge } from "../parts.js";
-import { queueLink } from "../router.js";
+import { jobLink, queueLink } from "../router.js";
 import { table } from "../table.js";
 
-const COLUMNS = [{ title: "Schedule", className: "id" }, { title: "Queue" }, { title: "Job", className: "name" }, { title: "Rule", className: "grow" }, { title: "Next", className: "number" }, { title: "Actions" }];
+const COLUMNS = [{ title: "Schedule", className: "id" }, { title: "Queue" }, { title: "Job", className: "name" }, { title: "Rule", className: "grow" }, { title: "Last", className: "number", hint: "past firings, the last at the right" }, { title: "Next", className: "number" }, { title: "Actions" }];
 
 const ruleText = (rule) => (rule.every_ms ? `every ${duration(rule.every_ms)}` : `${rule.cron} (${rule.timezone || "UTC"})`);
 
@@ -26,6 +26,16 @@ export async function open({ signal, show, fail }) {
     openDialog(one.id, h("div.dialog-content", {}, h("p", {}, `${ruleText(one.rule)}, catch-up ${one.rule.catch_up}`),
       rows.length ? h("table.rows.plain", {}, h("thead", {}, h("tr", {}, ["In", "Your time", zone].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows)) : h("p", {}, "It is paused."),
       h("h3", {}, "Data"), json(one.job.data, "data")), (self) => [h("button.primary", { type: "button", onclick: () => self.close() }, "Close")]);
+  }
+
+  // past firings: a mark for each, with its job where that is known
+  function marks(one) {
+    if (!one.past.length) return h("span.is-zero", {}, "–");
+    const known = one.past.filter((firing) => firing.state);
+    return h("span.marks-box", {}, h("span.marks", {}, one.past.map((firing) => {
+      const text = `${absoluteTime(firing.at)}: ${firing.state || "nothing is known any more"}`;
+      return firing.state ? h(`a.mark.is-${firing.state}`, { href: jobLink(one, firing.job_id), title: text, "aria-label": text }) : h("i.mark.is-unknown", { title: text });
+    })), known.length ? time(known[known.length - 1].at) : h("span.is-zero", {}, "–"));
   }
 
   function actions(one) {
@@ -64,7 +74,7 @@ export async function open({ signal, show, fail }) {
       rows.put(`${one.protocol}/${one.queue}/${one.id}`, [
         h("button.sort.row-link", { type: "button", onclick: () => firings(one), title: "the next ten firings" }, foreign(one.id)),
         h("span.queue-name", {}, h("a", { href: queueLink(one) }, foreign(one.queue)), protocolBadge(one.protocol)), foreign(preview(one.job.name, 60)), foreign(ruleText(one.rule)),
-        one.next_at === null ? h("span.badge.is-warn", {}, "paused") : time(one.next_at), actions(one)]);
+        marks(one), one.next_at === null ? h("span.badge.is-warn", {}, "paused") : time(one.next_at), actions(one)]);
     }
     holder.replaceChildren(schedules.length ? rows.element : empty("No schedules.", h("code", {}, "app.schedule(\"report\", cron=\"0 3 * * *\")"), " declares one, or add one here."));
   }
