@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from corral import Corral
 from corral.core.outcome import Completed, Released
 from corral.store.client import Store
+from tests.support.apps import working
 from tests.support.harness import QueueHarness
+from tests.support.polling import outlast, until
 from tests.support.servers import Server
 
 
@@ -51,6 +54,48 @@ async def test_a_job_with_a_short_ttl_outlives_the_time_between_two_renewals(
         assert min(lifetimes(client, claim.job.id)) > 10
     assert (await broker.turn([harness.settle(claim, Completed(b"1"))], 0)).verdicts == [None]
     assert lifetimes(client, claim.job.id) == {2}, "its result is kept as long as was asked for"
+
+
+async def test_a_job_with_a_short_ttl_lives_until_its_dead_worker_is_noticed(
+    harness: QueueHarness, client: Any
+) -> None:
+    """An abandoned job is found after the lock and the time between two searches."""
+    broker = harness.broker(lock_ms=120_000, recover_ms=60_000)
+    await broker.submit([harness.job(ttl_s=2, idempotency_key="once")])
+    claim = await harness.claim(broker)
+    assert min(lifetimes(client, claim.job.id)) > 180
+    age(client, claim.job.id, 2)
+    await broker.extend([claim])
+    assert min(lifetimes(client, claim.job.id)) > 180
+
+
+async def test_a_job_with_a_short_ttl_is_run_again_when_its_worker_has_died(harness: QueueHarness) -> None:
+    dead = harness.broker("dead", lock_ms=1500, recover_ms=100)
+    await dead.submit([harness.job(ttl_s=1)])
+    claim = await harness.claim(dead)
+    other = harness.broker("other", lock_ms=1500, recover_ms=100)
+
+    async def is_found() -> bool:
+        return claim.job.id in (await other.recover()).requeued
+
+    await until(is_found, "the job of the dead worker is put back, after more than its ttl")
+    again = await harness.claim(other)
+    assert again.job.id == claim.job.id
+    assert (await other.turn([harness.settle(again, Completed(b"1"))], 0)).verdicts == [None]
+
+
+@pytest.mark.faults
+async def test_a_job_with_a_ttl_of_2_s_and_a_live_worker_runs_for_6_s(server: Server) -> None:
+    async with Corral(server.url, protocol="streams") as app:
+
+        @app.job("tool", ttl_s=2)
+        async def tool(job: Any) -> str:
+            await outlast(6)
+            return "done"
+
+        async with working(app):
+            handle = await tool.add({})
+            assert await handle.result(timeout=20) == "done"
 
 
 @pytest.mark.parametrize("step", ["claim", "extend", "report", "settle", "release", "cancel"])

@@ -17,6 +17,8 @@ ERRORS: SettleErrors = {
     3: (JobMissing, "its time to live has run out, or it was removed"),
     4: (NotActive, "it is over already: it was ended or cancelled elsewhere"),
 }
+LEAST_HELD_S = 60
+"""The keys of a held job live at least so long from each renewal, and until a dead worker is noticed."""
 CANCELED = 5
 """The code for a claimed job that was cancelled."""
 
@@ -31,5 +33,7 @@ class StreamsPort(BoundPort):
 
     def _head(self, worker: str = "") -> tuple[Any, ...]:
         """Return the arguments that every script begins with (lua/parts/job_events.lua)."""
-        settings = self._settings
-        return (self._binding.clock(), worker, settings.ttl_s, settings.max_events, self._keys.job_prefix)
+        settings, profile = self._settings, self._binding.profile
+        held_s = max(LEAST_HELD_S, (profile.lock_ms + 2 * profile.recover_ms) // 1000)
+        lifetimes = f"{settings.ttl_s} {held_s}"
+        return (self._binding.clock(), worker, lifetimes, settings.max_events, self._keys.job_prefix)

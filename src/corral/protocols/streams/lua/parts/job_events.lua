@@ -1,13 +1,13 @@
 -- What every script shares: the keys, the final states of a job, and how its events are written.
 -- KEYS[1]  jobs:stream   KEYS[2] jobs:events
--- ARGV[1]  now ms   ARGV[2] the worker, or ""   ARGV[3] ttl s of a job without one
+-- ARGV[1]  now ms   ARGV[2] the worker, or ""   ARGV[3] ttl s of a job without one, least s the keys of a held job live
 -- ARGV[4]  most entries of jobs:events   ARGV[5] what a job's key begins with
 local call, try = redis.call, redis.pcall
 local STREAM, EVENTS = KEYS[1], KEYS[2]
-local NOW, WORKER, TTL, MOST_EVENTS, JOB = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local NOW, WORKER, MOST_EVENTS, JOB = ARGV[1], ARGV[2], ARGV[4], ARGV[5]
+local TTL, HELD_S = string.match(ARGV[3], "^(%d+) (%d+)$")
 local ROOT = string.sub(JOB, 1, -5) -- without "job:"
 local GROUP = "workers"
-local HELD_S = 60
 local OVER = {done = true, error = true, canceled = true}
 
 -- jobs:events is kept by count, so one large result must not weigh as much as all the others
@@ -20,10 +20,11 @@ local function lifetime(ttl)
   return string.format("%d", seconds)
 end
 
--- While a worker holds a job its keys live at least so long, or a short ttl would end before the next renewal.
+-- While a worker holds a job its keys live at least so long, or a short ttl would end before the next renewal, or
+-- before the job of a dead worker is found.
 local function held_lifetime(ttl)
   local seconds = lifetime(ttl)
-  return tonumber(seconds) < HELD_S and HELD_S or seconds
+  return tonumber(seconds) < tonumber(HELD_S) and HELD_S or seconds
 end
 
 -- The idempotency keys of the jobs that a script has read.
