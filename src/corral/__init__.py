@@ -27,11 +27,12 @@ from corral.errors import (
 
 if typing.TYPE_CHECKING:
     from corral.app import Corral
+    from corral.core.batch_signature import JobOutcome
     from corral.core.event import EventKind, JobEvent
     from corral.core.filter import JobFilter
     from corral.core.job import Backoff, Job, JobOptions, JobState, Keep
     from corral.core.options import Capability
-    from corral.core.ports import Added
+    from corral.core.ports import Added, Limit
     from corral.core.schedule import ScheduleRule
     from corral.handle import JobHandle
     from corral.job_type import JobCall, JobType
@@ -63,10 +64,12 @@ __all__ = [
     "JobFilter",
     "JobHandle",
     "JobOptions",
+    "JobOutcome",
     "JobState",
     "JobTimeout",
     "JobType",
     "Keep",
+    "Limit",
     "Postpone",
     "Queue",
     "RedisConnectionError",
@@ -88,6 +91,7 @@ __all__ = [
 
 _MODULES = {
     "Corral": "corral.app",
+    "JobOutcome": "corral.core.batch_signature",
     "EventKind": "corral.core.event",
     "JobEvent": "corral.core.event",
     "JobFilter": "corral.core.filter",
@@ -98,6 +102,7 @@ _MODULES = {
     "Keep": "corral.core.job",
     "Capability": "corral.core.options",
     "Added": "corral.core.ports",
+    "Limit": "corral.core.ports",
     "ScheduleRule": "corral.core.schedule",
     "JobHandle": "corral.handle",
     "JobCall": "corral.job_type",

@@ -446,6 +446,7 @@ class Corral(Hooks):
         @asynccontextmanager
         async def open_connections() -> AsyncIterator[Connections]:
             store = Store(self.url)
+            from corral.protocols.limits import QueueStartLimiter
             from corral.protocols.records import QueueRecords
 
             binding = Binding(store, queue, self.namespace(protocol), self.clock, who)
@@ -459,6 +460,7 @@ class Corral(Hooks):
                     ports.broker,
                     ports.reporter,
                     QueueRecords(binding, protocol.spec.name, ports.inspector),
+                    QueueStartLimiter(binding, protocol.spec.name),
                     lambda: self.check_clock(store),
                 )
             finally:

@@ -19,19 +19,22 @@ from typing import (
     overload,
 )
 
+from corral.core.batch_signature import BatchSignature
 from corral.core.options import AddOptions, OptionValues, seconds
+from corral.core.ports import Limit
 from corral.core.retry import Errors
-from corral.core.signature import AnySignature, DataStyle, RawSignature
+from corral.core.signature import AnySignature, DataStyle
 from corral.errors import InvalidOptions
 from corral.handle import JobHandle
 from corral.queue import NewJob, Queue
 from corral.worker import ANY_NAME, Handler, HandlerFunction, JobContext, SyncJobContext
 from corral.worker.context import T
-from corral.worker.handlers import signature_of, with_arguments
+from corral.worker.handlers import DEFAULT_LINGER_S, BatchSize, check_rules, signature_of, with_arguments
 from corral.worker.middleware import Middleware, SyncMiddleware
 
 if TYPE_CHECKING:
     from corral.app import Corral
+    from corral.batch_decorator import BatchDecorator
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,7 +70,7 @@ class JobType(HandlerFunction, Generic[P, R]):
         queue: Queue,
         fn: Callable[..., Any],
         handler: Handler,
-        signature: AnySignature,
+        signature: AnySignature | BatchSignature,
         options: Mapping[str, Any],
     ) -> None:
         self.queue = queue
@@ -182,6 +185,9 @@ class HandlerOptions:
     data: DataStyle = "fields"
     retry_on: Errors = ()
     give_up_on: Errors = ()
+    batch: BatchSize | None = None
+    concurrency: int | None = None
+    limit: Limit | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -192,6 +198,10 @@ class JobDecorator:
     parameters are fields of the job's data, by name; with `data="whole"` the one parameter is all of it. The
     first may be the context; a handler that takes nothing else reads `job.data` itself. Errors in `retry_on`
     are retried and those in `give_up_on` are not, whatever the app's rules say.
+
+    With `batch=64` the function takes a list of up to so many jobs' data and returns a list of their results;
+    the first of them waits at most `linger` for the others. At most `concurrency` calls run at a time in a
+    worker, and at most as many jobs as `limit` says begin in a time, in all workers of the queue together.
     """
 
     def __init__(self, app: "Corral", options: HandlerOptions | None = None) -> None:
@@ -225,8 +235,28 @@ class JobDecorator:
         data: DataStyle = "fields",
         retry_on: Errors = (),
         give_up_on: Errors = (),
+        concurrency: int | None = None,
+        limit: Limit | None = None,
         **options: Unpack[OptionValues],
     ) -> "JobDecorator": ...
+    @overload
+    def __call__(
+        self,
+        name: str | None = None,
+        /,
+        *,
+        batch: int,
+        linger: float | timedelta = DEFAULT_LINGER_S,
+        queue: str | None = None,
+        protocol: str | None = None,
+        timeout: float | timedelta | None = None,
+        process: bool = False,
+        retry_on: Errors = (),
+        give_up_on: Errors = (),
+        concurrency: int | None = None,
+        limit: Limit | None = None,
+        **options: Unpack[OptionValues],
+    ) -> "BatchDecorator": ...
     def __call__(
         self,
         subject: Callable[..., Any] | str | None = None,
@@ -239,6 +269,10 @@ class JobDecorator:
         data: DataStyle = "fields",
         retry_on: Errors = (),
         give_up_on: Errors = (),
+        batch: int | None = None,
+        linger: float | timedelta | None = None,
+        concurrency: int | None = None,
+        limit: Limit | None = None,
         **options: Unpack[OptionValues],
     ) -> Any:
         if callable(subject):
@@ -249,8 +283,21 @@ class JobDecorator:
         # refused here, where the option is written
         target.protocol.check(target.options(options), self._app.clock())
         self._app.policy.before(retry_on, give_up_on)
+        size = _batch_size(batch, linger, data)
+        check_rules(size, concurrency, limit)
         chosen = HandlerOptions(
-            subject, queue, protocol, seconds(timeout), process, data, retry_on, give_up_on, options
+            name=subject,
+            queue=queue,
+            protocol=protocol,
+            timeout=seconds(timeout),
+            process=process,
+            data=data,
+            retry_on=retry_on,
+            give_up_on=give_up_on,
+            batch=size,
+            concurrency=concurrency,
+            limit=limit,
+            options=options,
         )
         return JobDecorator(self._app, chosen)
 
@@ -260,7 +307,7 @@ class JobDecorator:
         name = _name_of(fn) if chosen.name is None else chosen.name
         if name != ANY_NAME:
             target.protocol.check_name(name)
-        signature = signature_of(fn, name, chosen.data)
+        signature = signature_of(fn, name, chosen.data, is_batch=chosen.batch is not None)
         handler = self._app.handlers(target).add(
             name,
             fn,
@@ -269,11 +316,24 @@ class JobDecorator:
             timeout=chosen.timeout,
             process=chosen.process,
             schema=signature.schema(),
+            batch=chosen.batch,
+            concurrency=chosen.concurrency,
+            limit=chosen.limit,
         )
-        kind = RawJobType if isinstance(signature, RawSignature) else JobType
+        kind = RawJobType if signature.is_raw else JobType
         job_type: JobType[..., Any] = kind(target, fn, handler, signature, chosen.options)
         self._app.job_types[target.protocol.spec.name, target.name, name] = job_type
         return job_type
+
+
+def _batch_size(batch: int | None, linger: float | timedelta | None, data: DataStyle) -> BatchSize | None:
+    if batch is None:
+        if linger is not None:
+            raise InvalidOptions(f"linger={linger!r} is for batches; give their size too: batch=64")
+        return None
+    if data != "fields":
+        raise InvalidOptions(f"data={data!r}: the data of a batch's job is always the whole of one item")
+    return BatchSize(batch, DEFAULT_LINGER_S if linger is None else seconds(linger))
 
 
 def _name_of(fn: Callable[..., Any]) -> str:

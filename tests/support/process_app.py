@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from corral import Corral, JobContext, SyncJobContext
+from corral import Corral, JobContext, JobOutcome, SyncJobContext, Unrecoverable
 
 
 @dataclass
@@ -37,6 +37,16 @@ def heavy(job: SyncJobContext[str], number: int) -> Text:
 async def slow(job: JobContext[str], number: int) -> Text:
     await job.progress(50)
     return Text(f"{number} {job.resources}")
+
+
+@app.job(queue="heavy-batches", process=True, batch=8, linger=0.1)
+def batch(jobs: list[SyncJobContext[str]], numbers: list[int]) -> list[JobOutcome[Text]]:
+    for job in jobs:
+        job.log(f"job {job.id} of {len(jobs)}")
+    return [
+        Unrecoverable("not one") if number == 1 else Text(f"{number} {jobs[0].resources}")
+        for number in numbers
+    ]
 
 
 def app_at(url: str) -> Corral:

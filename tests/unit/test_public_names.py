@@ -5,10 +5,13 @@ import corral
 NAMES = """
 AddInterrupted Added Backoff Capability Corral CorralError EventKind InvalidArguments InvalidName
 InvalidOptions InvalidPayload Job JobCall JobCancelled JobContext JobEvent JobFailed JobFilter JobHandle
-JobOptions JobState JobTimeout JobType Keep Postpone Queue RedisConnectionError RedisError Refused Release
+JobOptions JobOutcome JobState JobTimeout JobType Keep Limit Postpone Queue RedisConnectionError RedisError
+Refused Release
 ResultGone ScheduleRule ScheduledJob SettleError SyncJobContext Transient Unrecoverable Unsupported Worker
 WorkerEvent WorkerEventKind
 """
+ALIASES = {"JobOutcome"}
+"""Types that are unions, which cannot have a docstring."""
 
 
 def test_the_public_names_are_these_and_no_others() -> None:
@@ -16,7 +19,7 @@ def test_the_public_names_are_these_and_no_others() -> None:
 
 
 def test_each_public_name_is_there_and_documented() -> None:
-    for name in corral.__all__:
+    for name in set(corral.__all__) - ALIASES:
         assert getattr(corral, name).__doc__, f"corral.{name} has no docstring"
 
 

@@ -108,6 +108,13 @@ class Limit(Struct, frozen=True):
             force_setattr(self, "duration", self.duration // timedelta(milliseconds=1))
 
 
+class StartLimiter(Protocol):
+    """Counts the jobs of each name that begin, in all Corral workers of a queue; in every protocol alike."""
+
+    async def take(self, name: str, limit: Limit, want: int) -> tuple[int, int]:
+        """Return how many of `want` jobs may begin now, and after how many ms more may."""
+
+
 class QueueLimits(Struct, frozen=True):
     """The limits of a whole queue: jobs active at a time, and claims in a time; None: no limit."""
 

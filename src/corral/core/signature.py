@@ -30,12 +30,14 @@ Run = Callable[[Any], Any]
 class RawSignature:
     """A handler that takes the context alone and reads the job's data itself."""
 
+    is_raw = True
+
     def __init__(self, result: Conversion | None = None) -> None:
         self.result = result
 
     def data(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Return the job's data: the one argument as it is."""
-        return _only(*arguments, **named)
+        return only_argument(*arguments, **named)
 
     def check(self, data: Any) -> None:
         """Accept all data."""
@@ -52,6 +54,8 @@ class RawSignature:
 class WholeSignature:
     """A handler whose one parameter, besides the context, is the whole data of the job."""
 
+    is_raw = False
+
     def __init__(self, parameter: Conversion, has_context: bool, result: Conversion | None) -> None:
         self._parameter = parameter
         self._has_context = has_context
@@ -59,7 +63,7 @@ class WholeSignature:
 
     def data(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Return the job's data: the one argument, encoded and checked."""
-        data = self._parameter.encode(_only(*arguments, **named))
+        data = self._parameter.encode(only_argument(*arguments, **named))
         self.check(data)
         return data
 
@@ -81,6 +85,8 @@ class WholeSignature:
 
 class Signature:
     """A handler whose parameters are fields of the job's data, by name."""
+
+    is_raw = False
 
     def __init__(
         self,
@@ -173,17 +179,17 @@ def read_signature(
                 f"the handler of {name!r} has {_REFUSED[parameter.kind].format(parameter.name)}, which "
                 f"cannot be called by name; give each field of the job's data a named parameter"
             )
-    hints = _hints(fn, name, parameters)
+    hints = hints_of(fn, name, parameters)
     has_context = bool(parameters) and _is_context(parameters[0], hints, contexts)
     if has_context:
         _check_context(name, hints.get(parameters[0].name), contexts, is_async)
     fields = [(one, hints.get(one.name, Any)) for one in parameters[has_context:]]
     for one, annotation in fields:
-        if _class_of(annotation) in contexts:
+        if class_of(annotation) in contexts:
             raise InvalidOptions(
                 f"the context {one.name!r} of {name!r} is not its first parameter; put it in front"
             )
-    result = _result(hints.get("return"), name, is_raw=has_context and not fields)
+    result = result_conversion(hints.get("return"), name, is_raw=has_context and not fields)
     if style == "whole":
         if len(fields) != 1:
             raise InvalidOptions(
@@ -213,7 +219,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _only(data: Any = None) -> Any:
+def only_argument(data: Any = None) -> Any:
     """Return the only argument of a call."""
     return data
 
@@ -227,7 +233,7 @@ def _bound_names(fn: Callable[..., Any]) -> set[str]:
     return names
 
 
-def _hints(fn: Callable[..., Any], name: str, parameters: Sequence[Parameter]) -> dict[str, Any]:
+def hints_of(fn: Callable[..., Any], name: str, parameters: Sequence[Parameter]) -> dict[str, Any]:
     """Return the annotations by parameter, resolved."""
     while isinstance(fn, partial):
         fn = fn.func
@@ -244,18 +250,19 @@ def _hints(fn: Callable[..., Any], name: str, parameters: Sequence[Parameter]) -
         ) from None
 
 
-def _class_of(annotation: Any) -> Any:
+def class_of(annotation: Any) -> Any:
+    """Return the class of an annotation, without its parameters."""
     return get_origin(annotation) or annotation
 
 
 def _is_context(first: Parameter, hints: Mapping[str, Any], contexts: Mapping[type, bool]) -> bool:
     annotation = hints.get(first.name, Any)
-    return _class_of(annotation) in contexts or (first.name == JOB and annotation is Any)
+    return class_of(annotation) in contexts or (first.name == JOB and annotation is Any)
 
 
 def _check_context(name: str, annotation: Any, contexts: Mapping[type, bool], is_async: bool) -> None:
     """Refuse the context of an async handler in a sync one, and the other way round."""
-    context = _class_of(annotation)
+    context = class_of(annotation)
     if contexts.get(context, is_async) is not is_async:
         [right] = [cls.__name__ for cls, fits in contexts.items() if fits is is_async]
         kind = "async def" if is_async else "def"
@@ -264,7 +271,7 @@ def _check_context(name: str, annotation: Any, contexts: Mapping[type, bool], is
         )
 
 
-def _result(annotation: Any, name: str, is_raw: bool) -> Conversion | None:
+def result_conversion(annotation: Any, name: str, is_raw: bool) -> Conversion | None:
     """Return the conversion of results; None where they are read as they were written."""
     if annotation in (None, type(None), Any, Never, NoReturn):
         return None

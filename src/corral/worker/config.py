@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from corral.core.outcome import RetryPolicy
-from corral.core.ports import Broker, Profile, Reporter, WorkerRecords
+from corral.core.ports import Broker, Profile, Reporter, StartLimiter, WorkerRecords
 from corral.errors import InvalidOptions
 from corral.worker.events import Listener
 from corral.worker.handlers import HandlerRegistry
@@ -35,6 +35,8 @@ class Connections(NamedTuple):
     reporter: Reporter
     records: WorkerRecords | None = None
     """Where the worker writes about itself; None: it does not."""
+    limiter: StartLimiter | None = None
+    """Counts what begins, for handlers that have a limit."""
     check_clock: Callable[[], Awaitable[object]] = _leave_clock
     """Compares the worker's clock with the server's, from time to time."""
 
@@ -94,3 +96,9 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
         if self.profile.lock_ms < 100:
             lock_ms = self.profile.lock_ms
             raise InvalidOptions(f"lock_ms {lock_ms!r} is too short to be renewed; use 100 or more")
+        for handler in self.handlers.all:
+            if handler.batch is not None and handler.batch.linger * 1000 > self.profile.lock_ms / 4:
+                raise InvalidOptions(
+                    f"linger={handler.batch.linger!r} of {handler.name!r} is longer than a quarter of "
+                    f"lock_ms={self.profile.lock_ms}; give a shorter linger, or a longer lock"
+                )

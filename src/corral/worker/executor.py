@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from corral.core.job import Claim
-from corral.core.ports import Reporter
+from corral.core.ports import Reporter, StartLimiter
 from corral.worker.async_runner import AsyncAttempt, AsyncRunner
 from corral.worker.attempt import (
     BEGIN_SHARE,
@@ -17,11 +17,13 @@ from corral.worker.attempt import (
     RunningAttempt,
     moment,
 )
+from corral.worker.batches import BatchRunner
 from corral.worker.config import WorkerConfig
 from corral.worker.context import JobContext, SyncJobContext, WorkerScope
 from corral.worker.handlers import HandlerKind
 from corral.worker.processes.pool import ProcessJobContext
 from corral.worker.settling import Settler
+from corral.worker.start_rules import StartRules
 from corral.worker.thread_runner import ProcessAttempt, ThreadAttempt, ThreadRunner
 
 
@@ -44,6 +46,7 @@ class Executor:
         freed: Callable[[], None],
         crashed: Callable[[BaseException], None],
         resources: Any = None,
+        limiter: StartLimiter | None = None,
     ) -> None:
         self._handlers = config.handlers
         self._reporter = reporter
@@ -53,6 +56,21 @@ class Executor:
         self._lock_age = lock_age = LockAge(config.clock, config.profile.lock_ms * BEGIN_SHARE)
         self._async = AsyncRunner(self._settler, lock_age, is_held=is_held, late=late, crashed=crashed)
         self._threads = ThreadRunner(self._settler, reporter, config.concurrency, freed)
+        self._batches = BatchRunner(self._settler, self._threads, freed)
+        self.rules: StartRules | None = None
+        """What decides when jobs begin; None: at once, because no handler has rules for it."""
+        if any(handler.is_ruled for handler in config.handlers.all):
+            self.rules = StartRules(
+                config,
+                self._settler,
+                lock_age,
+                limiter,
+                is_held=is_held,
+                begin=self._begin,
+                begin_batch=self._batches.start,
+                late=late,
+                wake=freed,
+            )
 
     @property
     def overdue(self) -> int:
@@ -85,6 +103,12 @@ class Executor:
 
     def start(self, attempts: Sequence[Attempt], locked_at: Moment) -> None:
         """Run these, locked no earlier than `locked_at`; each is passed to `ended` later."""
+        if self.rules is None:
+            self._begin(attempts, locked_at)
+        else:
+            self.rules.admit(attempts)
+
+    def _begin(self, attempts: Sequence[Attempt], locked_at: Moment) -> None:
         now = moment(self._lock_age.clock)
         is_late = now.since(locked_at) >= self._lock_age.limit_ms
         if is_late:
@@ -109,6 +133,8 @@ class Executor:
         self._scope.set(asyncio.get_running_loop())
         self._threads.begin_stop()
         self._async.release_ready()
+        if self.rules is not None:
+            self.rules.begin_stop()
 
     def stop(self, attempts: Sequence[Attempt]) -> None:
         """End what can be ended and release it; a thread is told to end, and its job released."""
@@ -116,7 +142,9 @@ class Executor:
             if not isinstance(attempt, RunningAttempt) or attempt.is_ended or attempt.is_leaving:
                 continue
             attempt.is_leaving = True
-            if isinstance(attempt, AsyncAttempt):
+            if (batch := self._batches.batch_of(attempt)) is not None:
+                self._batches.stop(attempt, batch)
+            elif isinstance(attempt, AsyncAttempt):
                 self._async.stop(attempt)
             elif isinstance(attempt, ThreadAttempt | ProcessAttempt):
                 self._threads.stop(attempt)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextvars import Context, copy_context
 from queue import SimpleQueue
@@ -11,14 +11,16 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from corral.core.job import Claim
-from corral.core.outcome import Outcome
+from corral.core.outcome import Completed, Dead, Outcome
 from corral.core.ports import Reporter
 from corral.errors import ProcessDied
 from corral.telemetry.logs import current_job
 from corral.worker.attempt import RunningAttempt
 from corral.worker.context import SyncJobContext
+from corral.worker.handlers import Handler
+from corral.worker.middleware import fail_future, set_result
 from corral.worker.processes.errors import RemoteError
-from corral.worker.processes.pool import HandlerProcess, ProcessJobContext, ProcessPool
+from corral.worker.processes.pool import HandlerProcess, ProcessJobContext, ProcessPool, ProcessResult
 from corral.worker.settling import Settler, completed
 
 T = TypeVar("T")
@@ -34,7 +36,7 @@ class ThreadAttempt(RunningAttempt, eq=False):
 
     context: SyncJobContext
     is_overdue: bool = False
-    """Whether it was settled although its thread still runs."""
+    """Whether it was settled although its thread still runs; not any more when that has ended."""
 
 
 class ProcessAttempt(RunningAttempt, eq=False):
@@ -152,24 +154,68 @@ class ThreadRunner:
             self._return(attempt, outcome)
 
     def _run_in_process(self, attempt: ProcessAttempt) -> None:
-        result: Result = ProcessDied("no process was started")
+        result = self._call_process(attempt.handler, [attempt])
+        self._return(attempt, result[0] if isinstance(result, list) else result)
+
+    def _call_process(
+        self, handler: Handler, attempts: Sequence[ProcessAttempt]
+    ) -> ProcessResult | BaseException:
+        """Return what one call of a handler in a process gave: an outcome for each attempt, or an error."""
+        result: ProcessResult | BaseException = ProcessDied("no process was started")
+        jobs = [attempt.claim.job for attempt in attempts]
+        reporters = [self.reporter(attempt.claim) for attempt in attempts]
         for _ in range(MOST_PROCESSES):
             process: HandlerProcess | None = None
             try:
                 process = self._processes.take()
-                ticket = attempt.context.attach(process)
-                job, reporter = attempt.claim.job, self.reporter(attempt.claim)
-                result = process.run(ticket, attempt.handler, job, reporter)
+                ticket = process.ticket()
+                for position, attempt in enumerate(attempts):
+                    attempt.context.attach(process, ticket, position)
+                result = process.run(ticket, handler, jobs, reporters)
             except BaseException as error:
                 result = error
             finally:
-                attempt.context.detach()
+                for attempt in attempts:
+                    attempt.context.detach()
                 if process is not None:
                     self._processes.put_back(process)
-            is_begun = process is None or process.has_begun or attempt.context.is_killed
-            if is_begun or not isinstance(result, ProcessDied):
+            is_killed = any(attempt.context.is_killed for attempt in attempts)
+            if is_killed or process is None or process.has_begun or not isinstance(result, ProcessDied):
                 break  # else it died before the handler began: the job takes another
-        self._return(attempt, result)
+        return result
+
+    def call(self, fn: Callable[[], T]) -> "asyncio.Future[T]":
+        """Call a function in a thread; its result is a future of the event loop."""
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def run() -> None:
+            try:
+                result = fn()
+            except BaseException as error:
+                self._resolve(fail_future, future, error)
+            else:
+                self._resolve(set_result, future, result)
+
+        self._threads.submit(run)
+        return future
+
+    def call_in_process(self, handler: Handler, attempts: Sequence[RunningAttempt]) -> "asyncio.Future[Any]":
+        """Call a handler of batches in a process; the result has an outcome or error for each attempt."""
+        members = [attempt for attempt in attempts if isinstance(attempt, ProcessAttempt)]
+
+        def run() -> list[Completed | Dead | RemoteError]:
+            result = self._call_process(handler, members)
+            if isinstance(result, BaseException):
+                raise result
+            return [result] * len(members) if isinstance(result, RemoteError) else result
+
+        return self.call(run)
+
+    def _resolve(self, resolve: Callable[..., None], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(resolve, *arguments)
+        except RuntimeError:
+            return  # the loop has closed: the worker ended without this thread
 
     def _return(self, attempt: ThreadAttempt | ProcessAttempt, result: Result) -> None:
         """Pass an ended attempt to the loop; many at once wake it once."""
@@ -193,6 +239,7 @@ class ThreadRunner:
             if not attempt.is_ended:
                 self._end(attempt, result, attempt.seconds())
             elif isinstance(attempt, ThreadAttempt) and attempt.is_overdue:
+                attempt.is_overdue = False
                 self.overdue -= 1
                 self._freed()
 

@@ -74,7 +74,9 @@ class TurnLoop:
             freed=self.freed,
             crashed=crashed,
             resources=resources,
+            limiter=connections.limiter,
         )
+        self._rules = self.executor.rules
         self.minutes = MinuteCounts()
         """What was done; the heartbeat's thread takes it."""
         self._broker = broker = connections.broker
@@ -194,6 +196,9 @@ class TurnLoop:
         await self._repeat_unanswered()
         await self._take_replies()
         self._advance_isolation()
+        if self._rules is not None:
+            self._start_new_claims()  # what they are decides how much more may be claimed
+            self._rules.advance()
         if self._send_next():
             await asyncio.sleep(0)  # it is sent: the server works while the claims of the last are started
         self._start_new_claims()
@@ -222,17 +227,24 @@ class TurnLoop:
         return True
 
     def _free(self) -> int:
+        if self._rules is not None:
+            return self._rules.claimable() - len(self._new_claims)
         return self._concurrency - len(self.held) - len(self._new_claims) - self.executor.overdue
 
     def _want(self, settling: int) -> int:
         """Return how many jobs a trip with so many settlements may claim; trips under way settle first."""
         if not self._is_claiming:
             return 0
-        free = self._free() + settling + sum([len(trip.batch) for trip, _ in self._under_way])
+        free = self._free()
+        is_slow = self._mean_seconds is None or self._mean_seconds > SLOW_S
+        most = MOST_SLOW_CLAIMS if is_slow else self._most_claims
+        if self._rules is None:
+            free += settling + sum([len(trip.batch) for trip, _ in self._under_way])
+        else:
+            most = min(max(most, self._rules.most_claims), MOST_CLAIMS)
         if self._job_wait.rest is not None:
             free -= 1  # the wake-up being waited for must find a slot, or another worker should have had it
-        is_slow = self._mean_seconds is None or self._mean_seconds > SLOW_S
-        want = max(min(free, MOST_SLOW_CLAIMS if is_slow else self._most_claims), 0)
+        want = max(min(free, most), 0)
         return self._isolation.limit(want, is_answered=bool(self._new_claims))
 
     def _advance_isolation(self) -> None:

@@ -10,11 +10,12 @@ from corral import (
     JobCall,
     JobContext,
     JobHandle,
+    JobOutcome,
     Keep,
+    Limit,
     ScheduleRule,
     SyncJobContext,
 )
-from corral.core.ports import Limit
 from corral.store.client import Reconnect
 
 
@@ -68,7 +69,38 @@ async def total(numbers: list[int]) -> int:
 async def nothing() -> None: ...
 
 
+@app.job(queue="batches", batch=64, linger=timedelta(milliseconds=20), concurrency=2, limit=Limit(10, 1000))
+async def charge_many(orders: list[Order]) -> list[Receipt]:
+    return [Receipt(order.id) for order in orders]
+
+
+@app.job(batch=64)
+def charge_each(jobs: list[SyncJobContext[Resources]], orders: list[Order]) -> list[JobOutcome[Receipt]]:
+    return [ValueError("no") if order.id == 0 else Receipt(order.id) for order in orders]
+
+
+@app.job(batch=64)
+async def gather_many(numbers: list[int]) -> list[str | BaseException]:
+    return [str(number) for number in numbers]
+
+
+@app.job(batch=64)
+async def raw_many(jobs: list[JobContext[Resources]]) -> list[int]:
+    return [job.attempt for job in jobs]
+
+
+@app.job(batch=64)
+def store_many(rows: list[int]) -> None: ...
+
+
 async def main() -> None:
+    assert_type(await charge_many.add(Order(17, 9.5)), JobHandle[Receipt])
+    assert_type(await charge_many.add_many(Order(n, 1.0) for n in range(3)), list[JobHandle[Receipt]])
+    assert_type(charge_many.call(Order(17, 9.5)), JobCall[Receipt])
+    assert_type(await charge_each.add(Order(17, 9.5)), JobHandle[Receipt])
+    assert_type(await gather_many.add(5), JobHandle[str])
+    assert_type(await raw_many.add({"any": "data"}), JobHandle[int])
+    assert_type(await store_many.add(5), JobHandle[None])
     assert_type(await charge.add(Order(17, 9.5)), JobHandle[Receipt])
     assert_type(await charge.add(order=Order(17, 9.5)), JobHandle[Receipt])
     assert_type(await thumbnail.add("a.jpg", width=3), JobHandle[str])

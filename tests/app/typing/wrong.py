@@ -3,7 +3,17 @@
 from datetime import timedelta
 
 from corral import Corral
-from tests.app.typing.right import Order, Receipt, app, charge, nothing, raw, thumbnail, total
+from tests.app.typing.right import (
+    Order,
+    Receipt,
+    app,
+    charge,
+    charge_many,
+    nothing,
+    raw,
+    thumbnail,
+    total,
+)
 
 
 @app.job
@@ -24,7 +34,24 @@ async def one(to: str) -> None: ...
 async def two(to: str) -> None: ...
 
 
+@app.job(batch="64")  # error: call-overload untyped-decorator
+async def three(items: list[int]) -> list[int]:
+    return items
+
+
+@app.job(batch=64)  # error: arg-type
+async def four(item: int) -> list[int]:
+    return [item]
+
+
+@app.job(batch=64)  # error: arg-type
+async def five(items: list[int]) -> int:
+    return 1
+
+
 async def main() -> None:
+    await charge_many.add([Order(1, 2.0)])  # error: arg-type
+    await charge_many.add_many([1])  # error: list-item
     await charge.add(17)  # error: arg-type
     await charge.add()  # error: call-arg
     await charge.add(Order(1, 2.0), width=3)  # error: call-arg

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from itertools import count
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from corral.core.job import Claim, Job
+from corral.core.outcome import Outcome
 from corral.core.retry import classifier
 from corral.errors import Unrecoverable
 from corral.telemetry import logs
@@ -37,12 +38,14 @@ TABLE = classifier()
 
 
 class Order(NamedTuple):
-    """A job to run, and where its handler is."""
+    """Jobs to run in one call, and where their handler is."""
 
     ticket: int
     module: str
     name: str
-    job: Job
+    jobs: list[Job]
+    is_batch: bool
+    """Whether the handler takes a list."""
 
 
 def main(pipe: Connection, parent: int, log_configuration: tuple[str, bool] | None) -> None:
@@ -80,8 +83,10 @@ class ParentPipe:
         self._orders: SimpleQueue[Order] = SimpleQueue()
         self._replies: dict[int, Future[Any]] = {}
         self._numbers = count()
-        self._context: BaseJobContext | None = None
-        self._running = self._cancelled = 0
+        self._contexts: Sequence[BaseJobContext] = ()
+        self._running = 0
+        self._cancelled: set[tuple[int, int]] = set()
+        """Ticket and position of the jobs that were cancelled."""
         self._stop = WorkerScope()
         self._opened: dict[object, tuple[AbstractAsyncContextManager[Any], Any]] = {}
 
@@ -95,12 +100,13 @@ class ParentPipe:
 
     def _receive(self, message: list[Any]) -> None:
         match message:
-            case ["run", ticket, module, name, job]:
-                self._orders.put(Order(ticket, module, name, msgspec.msgpack.decode(job, type=Job)))
-            case ["cancel", ticket]:
-                self._cancelled = ticket
-                if ticket == self._running:
-                    self._cancel()
+            case ["run", ticket, module, name, jobs, is_batch]:
+                decoded = msgspec.msgpack.decode(jobs, type=list[Job])
+                self._orders.put(Order(ticket, module, name, decoded, is_batch))
+            case ["cancel", ticket, position]:
+                self._cancelled.add((ticket, position))
+                if ticket == self._running and self._contexts:
+                    self._cancel(self._contexts[position])
             case ["stop"]:
                 self._stop.set(self._loop)
             case ["reply", number, value]:
@@ -109,10 +115,7 @@ class ParentPipe:
                 remote = msgspec.msgpack.decode(error, type=RemoteError)
                 self._replies.pop(number).set_exception(rebuild(remote))
 
-    def _cancel(self) -> None:
-        context = self._context
-        if context is None:
-            return
+    def _cancel(self, context: BaseJobContext) -> None:
         context.cancelled = True
         if isinstance(context, JobContext):
             with contextlib.suppress(RuntimeError):
@@ -125,46 +128,46 @@ class ParentPipe:
         with self._lock:
             self._pipe.send_bytes(packed)
 
-    def _request(self, verb: str, *arguments: Any) -> "Future[Any]":
+    def request(self, verb: str, position: int, *arguments: Any) -> "Future[Any]":
+        """Ask the parent to report something about the job at that position."""
         number = next(self._numbers)
         reply = self._replies[number] = Future[Any]()
-        self._send(verb, number, *arguments)
+        self._send(verb, number, position, *arguments)
         return reply
 
-    def progress(self, value: Any) -> "Future[None]":
-        return self._request("progress", value)
-
-    def log(self, line: str) -> "Future[int]":
-        return self._request("log", line)
-
-    def emit(self, step: str, data: Any) -> "Future[None]":
-        return self._request("emit", step, data)
-
     def execute(self, runner: asyncio.Runner) -> None:
-        """Wait for a job, run it, and send its outcome or error."""
+        """Wait for jobs, run them in one call, and send the outcome or error of each, or of the call."""
         order = self._orders.get()
         self._running = order.ticket
-        logs.current_job.set(order.job)
+        job_token = None if order.is_batch else logs.current_job.set(order.jobs[0])
         try:
-            found = find(order.module, order.name)
-            outcome = completed(order.job, self._call(found, order.job, runner))
+            found = find(order.module, order.name, order.is_batch)
+            result = self._call(found, order, runner)
+            values = result if order.is_batch else [result]
+            outcomes = [_outcome(job, value) for job, value in zip(order.jobs, values, strict=True)]
         except BaseException as error:
-            remote = describe(error, trace_of(error), TABLE.known(error))
-            self._send("raised", msgspec.msgpack.encode(remote))
+            self._send("raised", msgspec.msgpack.encode(_described(error)))
         else:
-            self._send("returned", msgspec.msgpack.encode(outcome))
+            self._send("returned", msgspec.msgpack.encode(outcomes))
         finally:
-            self._context = None
+            if job_token is not None:
+                logs.current_job.reset(job_token)
+            self._contexts = ()
+            self._cancelled = {each for each in self._cancelled if each[0] > order.ticket}
 
-    def _call(self, found: "FoundHandler", job: Job, runner: asyncio.Runner) -> Any:
-        claim, scope = Claim(job, None), self._stop
+    def _call(self, found: "FoundHandler", order: Order, runner: asyncio.Runner) -> Any:
+        scope = self._stop
         if found.owner is not None:
             scope.resources = self._resources(found.owner, runner)
-        if found.has_async_context:
-            self._begin(JobContext(claim, scope, PipeReporter(self)))
-        else:
-            self._begin(SyncJobContext(claim, scope, self))
-        result = found.fn(self._context)
+        contexts: list[BaseJobContext] = []
+        for position, job in enumerate(order.jobs):
+            claim, reporter = Claim(job, None), PositionReporter(self, position)
+            if found.has_async_context:
+                contexts.append(JobContext(claim, scope, PipeReporter(reporter)))
+            else:
+                contexts.append(SyncJobContext(claim, scope, reporter))
+        self._begin(contexts)
+        result = found.fn(contexts if order.is_batch else contexts[0])
         return runner.run(result, context=contextvars.copy_context()) if found.is_awaited else result
 
     def _resources(self, owner: HandlerFunction, runner: asyncio.Runner) -> Any:
@@ -178,17 +181,43 @@ class ParentPipe:
             self._opened[owner.app] = lifespan, runner.run(enter())
         return self._opened[owner.app][1]
 
-    def _begin(self, context: BaseJobContext) -> None:
+    def _begin(self, contexts: Sequence[BaseJobContext]) -> None:
         self._send("begun")
-        self._context = context
-        if self._cancelled == self._running:
-            context.cancel()
+        self._contexts = contexts
+        for ticket, position in list(self._cancelled):
+            if ticket == self._running:
+                contexts[position].cancel()
+
+
+def _outcome(job: Job, value: Any) -> Outcome | RemoteError:
+    return _described(value) if isinstance(value, BaseException) else completed(job, value)
+
+
+def _described(error: BaseException) -> RemoteError:
+    return describe(error, trace_of(error), TABLE.known(error))
+
+
+class PositionReporter:
+    """Sends to the parent what is reported about the job at one position."""
+
+    def __init__(self, pipe: ParentPipe, position: int) -> None:
+        self._pipe = pipe
+        self._position = position
+
+    def progress(self, value: Any) -> "Future[None]":
+        return self._pipe.request("progress", self._position, value)
+
+    def log(self, line: str) -> "Future[int]":
+        return self._pipe.request("log", self._position, line)
+
+    def emit(self, step: str, data: Any) -> "Future[None]":
+        return self._pipe.request("emit", self._position, step, data)
 
 
 class PipeReporter:
     """A Reporter that sends to the parent."""
 
-    def __init__(self, pipe: ParentPipe) -> None:
+    def __init__(self, pipe: PositionReporter) -> None:
         self._pipe = pipe
 
     async def progress(self, claim: Claim, value: Any) -> None:
@@ -213,8 +242,8 @@ class FoundHandler(NamedTuple):
     owner: HandlerFunction | None = None
 
 
-def find(module: str, name: str) -> FoundHandler:
-    """Return the handler at `module:name`, as it is called with a context."""
+def find(module: str, name: str, is_batch: bool = False) -> FoundHandler:
+    """Return the handler at `module:name`, as it is called with a context, or with a list of them."""
     try:
         wrapped = attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
@@ -227,4 +256,5 @@ def find(module: str, name: str) -> FoundHandler:
         return FoundHandler(fn, wrapped.handler.is_async, is_awaited, wrapped)
     fn = inspect.unwrap(wrapped)
     is_coroutine = is_async(fn)
-    return FoundHandler(with_arguments(fn, signature_of(fn, name)), is_coroutine, is_coroutine)
+    run = with_arguments(fn, signature_of(fn, name, is_batch=is_batch))
+    return FoundHandler(run, is_coroutine, is_coroutine)

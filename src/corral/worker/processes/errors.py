@@ -11,7 +11,7 @@ from corral.errors import CorralError
 _PLAIN = (str, int, float, bool, bytes, type(None))
 
 
-class RemoteError(msgspec.Struct, frozen=True):
+class RemoteError(msgspec.Struct, frozen=True, tag=True):
     """An exception as it is sent."""
 
     classes: list[tuple[str, str]]

@@ -4,6 +4,7 @@ import atexit
 import multiprocessing
 import os
 import signal
+from collections.abc import Sequence
 from concurrent.futures import Future
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
@@ -15,7 +16,7 @@ from weakref import WeakSet
 import msgspec
 
 from corral.core.job import Claim, Job
-from corral.core.outcome import Completed, Dead, Outcome
+from corral.core.outcome import Completed, Dead
 from corral.errors import JobTimeout, ProcessDied
 from corral.telemetry.logs import configuration
 from corral.worker.context import BaseJobContext, ClaimReporter, WorkerScope
@@ -27,12 +28,14 @@ from corral.worker.processes.errors import RemoteError, describe
 _SPAWN = multiprocessing.get_context("spawn")
 _starting = Lock()
 
+ProcessResult = list[Completed | Dead | RemoteError] | RemoteError
+"""The outcome of each job of a call, or the error of all."""
 START_S = 300.0
 """How long a process may take to import a handler that has a timeout."""
 
 
 class HandlerProcess:
-    """One process, running one job at a time."""
+    """One process, running one job or one batch at a time."""
 
     def __init__(self) -> None:
         self._pipe, child_pipe = _SPAWN.Pipe()
@@ -49,34 +52,37 @@ class HandlerProcess:
         child_pipe.close()
 
     def ticket(self) -> int:
-        """Return a number for the next job, so that a message about one never reaches another."""
+        """Return a number for the next call, so that a message about one never reaches another."""
         self._tickets += 1
         return self._tickets
 
-    def run(self, ticket: int, handler: Handler, job: Job, reporter: ClaimReporter) -> Outcome | RemoteError:
-        """Return the outcome, or the error the handler raised; after its timeout, kill the process."""
+    def run(
+        self, ticket: int, handler: Handler, jobs: Sequence[Job], reporters: Sequence[ClaimReporter]
+    ) -> ProcessResult:
+        """Return the outcome of each job, or what the handler raised; after its timeout, kill the process."""
         timeout, fn = handler.timeout, handler.fn
         # the handler's own time begins with its first line, not with the interpreter's start
         deadline = None if timeout is None else monotonic() + START_S
         self.has_begun = False
         try:
-            self._send("run", ticket, fn.__module__, fn.__qualname__, msgspec.msgpack.encode(job))
+            packed, is_batch = msgspec.msgpack.encode(jobs), handler.batch is not None
+            self._send("run", ticket, fn.__module__, fn.__qualname__, packed, is_batch)
             while True:
                 self._wait_for_message(handler, deadline)
                 match msgspec.msgpack.decode(self._pipe.recv_bytes()):
                     case ["begun"]:
                         self.has_begun = True
                         deadline = None if timeout is None else monotonic() + timeout
-                    case ["returned", bytes(outcome)]:
-                        return msgspec.msgpack.decode(outcome, type=Completed | Dead)
+                    case ["returned", bytes(outcomes)]:
+                        return msgspec.msgpack.decode(outcomes, type=list[Completed | Dead | RemoteError])
                     case ["raised", bytes(error)]:
                         return msgspec.msgpack.decode(error, type=RemoteError)
-                    case ["progress", int(number), value]:
-                        self._reply_to(number, reporter.progress(value))
-                    case ["log", int(number), str(line)]:
-                        self._reply_to(number, reporter.log(line))
-                    case ["emit", int(number), str(step), data]:
-                        self._reply_to(number, reporter.emit(step, data))
+                    case ["progress", int(number), int(position), value]:
+                        self._reply_to(number, reporters[position].progress(value))
+                    case ["log", int(number), int(position), str(line)]:
+                        self._reply_to(number, reporters[position].log(line))
+                    case ["emit", int(number), int(position), str(step), data]:
+                        self._reply_to(number, reporters[position].emit(step, data))
         except (EOFError, OSError):
             raise self._died() from None
 
@@ -102,9 +108,9 @@ class HandlerProcess:
         except OSError:
             return  # the child is gone, which the thread that runs it sees too
 
-    def cancel(self, ticket: int) -> None:
-        """Tell the handler of that job that it should end."""
-        self._tell("cancel", ticket)
+    def cancel(self, ticket: int, position: int) -> None:
+        """Tell the handler of that call that its job at that position should end."""
+        self._tell("cancel", ticket, position)
 
     def begin_stop(self) -> None:
         """Tell the handlers that the worker stops."""
@@ -156,23 +162,22 @@ def _exit_cause(code: int) -> str:
 class ProcessJobContext(BaseJobContext):
     """The parent's side of a job that runs in a process."""
 
-    __slots__ = ("_process", "_ticket", "is_killed")
+    __slots__ = ("_position", "_process", "_ticket", "is_killed")
 
     def __init__(self, claim: Claim, scope: WorkerScope) -> None:
         super().__init__(claim, scope)
         self._process: HandlerProcess | None = None
-        self._ticket = 0
+        self._ticket = self._position = 0
         self.is_killed = False
 
-    def attach(self, process: HandlerProcess) -> int:
-        """Set the process that runs the job; return the job's number there."""
-        self._ticket = process.ticket()
+    def attach(self, process: HandlerProcess, ticket: int, position: int) -> None:
+        """Set the process that runs the job, in the call of that number, and the job's position in it."""
+        self._ticket, self._position = ticket, position
         self._process = process
         if self.is_killed:
             process.kill()
         elif self.cancelled:
-            process.cancel(self._ticket)
-        return self._ticket
+            process.cancel(ticket, position)
 
     def detach(self) -> None:
         """Forget the process."""
@@ -181,7 +186,7 @@ class ProcessJobContext(BaseJobContext):
     def cancel(self) -> None:
         self.cancelled = True
         if (process := self._process) is not None:
-            process.cancel(self._ticket)
+            process.cancel(self._ticket, self._position)
 
     def kill(self) -> None:
         """End the process, now or as soon as there is one."""
