@@ -19,7 +19,10 @@ from tests.support.servers import free_port
 
 HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).parents[2]
-SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# little data and a short life: no time for the second compiler and for verifying Spark's own classes
+SMALL = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 STARTS_S = 120
 
 
@@ -93,7 +96,7 @@ def standalone(folder: Path, workers: int = 2) -> Iterator[str]:
 
 
 @contextmanager
-def connect_server(folder: Path) -> Iterator[str]:
+def connect_server(folder: Path, master: str = "local[2]") -> Iterator[str]:
     """The address of a Spark Connect server."""
     port = free_port()
     settings = {
@@ -101,6 +104,9 @@ def connect_server(folder: Path) -> Iterator[str]:
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": SMALL,
+        "spark.executor.extraJavaOptions": SMALL,
+        "spark.executor.memory": "512m",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -108,10 +114,17 @@ def connect_server(folder: Path) -> Iterator[str]:
     }
     words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     name = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    command = [str(HOME / "bin" / "spark-submit"), "--master", "local[2]", "--class", name, *words]
+    command = [str(HOME / "bin" / "spark-submit"), "--master", master, "--class", name, *words]
     with process(folder, "connect", [*command, "spark-internal"]) as started:
         assert comes_up(started, port), (folder / "connect.log").read_text()
         yield f"sc://127.0.0.1:{port}"
+
+
+@contextmanager
+def connect_to_standalone(folder: Path) -> Iterator[str]:
+    """The address of a Spark Connect server whose tasks run on a master with two workers."""
+    with standalone(folder) as master, connect_server(folder, master) as address:
+        yield address
 
 
 def output_of(program: str, folder: Path, *words: str, timeout: float = 240) -> dict[str, Any]:

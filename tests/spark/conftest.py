@@ -1,5 +1,6 @@
 """Two Sparks for these tests, one for the lake and one for the rest, whatever the number of workers is."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from corral.cli.demo.lake import QUICK
 from corral.protocols import protocol_names
 from corral.spark import session
+from tests.spark.clusters import SMALL
 from tests.spark.harness import SparkHarness
 from tests.support.servers import Server
 
@@ -40,17 +42,22 @@ ONE_PROTOCOL_QUICKLY = pytest.mark.parametrize(
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A real Spark on two cores."""
-    made = session(
-        "local[2]",
-        name="corral-tests",
-        conf={
-            **QUICK,
-            "spark.driver.memory": "1g",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": "/nonexistent",
-            "spark.log.level": "OFF",
-        },
-    )
+    with pytest.MonkeyPatch.context() as patched:
+        # its Python processes start quickly; those of the clusters start as everywhere else
+        paths = [str(HERE / "preload"), os.environ.get("PYTHONPATH", "")]
+        patched.setenv("PYTHONPATH", ":".join(filter(None, paths)))
+        made = session(
+            "local[2]",
+            name="corral-tests",
+            conf={
+                **QUICK,
+                "spark.driver.memory": "1g",
+                "spark.driver.extraJavaOptions": SMALL,
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.warehouse.dir": "/nonexistent",
+                "spark.log.level": "OFF",
+            },
+        )
     yield made
     made.stop()
 

@@ -7,7 +7,8 @@ from typing import Any, Self, TypeVar
 from corral.core.event import JobEvent
 from corral.core.job import Claim
 from corral.core.outcome import Completed, Outcome, Settlement
-from corral.spark.options import QueueAddress
+from corral.spark.events import EventStreamReader
+from corral.spark.options import EventReadOptions, QueueAddress
 from corral.store.client import Store
 from tests.support.harness import QueueHarness
 from tests.support.jobs import submit
@@ -126,6 +127,24 @@ def drain(stream: Any, folder: Any, sink: Callable[[Any, int], None] | None = No
     finally:
         query.stop()
     return query
+
+
+def advance(
+    harness: SparkHarness,
+    start: dict[str, Any] | None = None,
+    queue: str | None = None,
+    **options: Any,
+) -> tuple[list[list[dict[str, Any]]], dict[str, Any]]:
+    """Read a stream to the present end, as `availableNow` does: the rows of each batch, and the end."""
+    reader = EventStreamReader(harness.address(queue), EventReadOptions(**options))
+    reader.prepareForTriggerAvailableNow()
+    offset, batches = start or reader.initialOffset(), []
+    while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+        parts = [part for one in reader.partitions(offset, end) for part in reader.read(one)]
+        batches.append([row for part in parts for row in part.to_pylist()])
+        offset = end
+    reader.stop()
+    return batches, offset
 
 
 def ids(rows: Sequence[Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The same code on a standalone master with two workers, and through Spark Connect."""
+"""The same code on a standalone master with two workers, through Spark Connect, and both."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from corral.core.job import JobState
-from tests.spark.clusters import connect_server, output_of, standalone
+from tests.spark.clusters import connect_server, connect_to_standalone, output_of, standalone
 from tests.spark.harness import SparkHarness
 
 
 @pytest.mark.parametrize(
     ("start", "how"),
     [
-        (connect_server, "smoke"),
-        (standalone, "smoke"),
+        (connect_to_standalone, "smoke"),
+        pytest.param(standalone, "smoke", marks=pytest.mark.faults),
         pytest.param(connect_server, "bronze", marks=pytest.mark.faults),
         pytest.param(connect_server, "whole", marks=pytest.mark.faults),
         pytest.param(standalone, "whole", marks=pytest.mark.faults),
@@ -37,6 +37,6 @@ def test_events_become_a_lake_and_rows_become_jobs(
         return (await bullmq.on("letters").inspector.counts())[JobState.WAITING]
 
     assert bullmq.run(waiting) == 30
-    if start is standalone:
+    if start is not connect_server:
         used = [list((tmp_path / f"work-{number}").rglob("stderr")) for number in range(2)]
         assert all(used), "both workers ran an executor"

@@ -9,13 +9,14 @@ from corral.spark.lake.ingest import ingest
 from corral.spark.lake.run import run_lake
 from corral.spark.lake.tables import Lake
 from corral.spark.options import QueueAddress
+from tests.spark.clusters import SMALL
 from tests.spark.lakes import plain_ids
 
 QUICK = {
     "spark.driver.memory": "1g",
     "spark.executor.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": SMALL,
+    "spark.executor.extraJavaOptions": SMALL,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
