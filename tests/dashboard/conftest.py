@@ -19,6 +19,11 @@ __all__ = ["client", "gateway", "open_gateway", "shared_gateway"]
 QUEUES = (("bullmq", "mail", "send"), ("streams", "jobs", "embed"), ("bridgemq", "reports", "render"))
 
 
+def _options(protocol: str, data: Any) -> dict[str, Any]:
+    """Options of a job that is tried again at once, where the protocol has such."""
+    return {"backoff": 1, "attempts": 2} if "flaky" in data and protocol != "streams" else {}
+
+
 class Samples:
     """Jobs in every protocol."""
 
@@ -30,6 +35,8 @@ class Samples:
             async def work(job: Any) -> Any:
                 if "fail" in job.data:
                     raise Unrecoverable(job.data["fail"])
+                if "flaky" in job.data and job.attempt == 1:
+                    raise ConnectionError("the first attempt fails")
                 if "log" in job.data:
                     await job.log(job.data["log"])
                     await job.progress(50)
@@ -47,7 +54,7 @@ class Samples:
             async with working(self.app, name="mailer-1"):
                 for protocol, queue, name, data in jobs:
                     target = self.app.queue(queue, protocol)
-                    ids.append((await target.add(name, data)).id)
+                    ids.append((await target.add(name, data, **_options(protocol, data))).id)
                     await ended(target, ids[-1])
             return ids
 

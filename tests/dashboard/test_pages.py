@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import orjson
 import pytest
+import redis
 
 from corral import Job
 from tests.dashboard.conftest import QUEUES, Samples
@@ -165,6 +166,24 @@ def test_a_job_is_shown_with_all_there_is(
     assert f"corral job show {queue} {job_id} --protocol {protocol}" in text
     assert browser.value("document.querySelectorAll('.timeline .span').length") >= 2
     assert browser.value(f"{ROWS}.length") >= 3, "its events"
+
+
+@pytest.mark.parametrize(("protocol", "queue", "name"), QUEUES)
+def test_every_attempt_is_told_after_the_events_are_gone(
+    gateway: Gateway, samples: Samples, client: redis.Redis, browser: Chromium,
+    protocol: str, queue: str, name: str,
+) -> None:  # fmt: skip
+    [job_id] = samples.work((protocol, queue, name, {"flaky": True}))
+    for key in client.keys("*events*"):
+        client.delete(key)
+    open_page(browser, gateway, f"#/job/{protocol}/{queue}/{job_id}", name)
+    rows = browser.value("[...document.querySelectorAll('.timeline li')].map((one) => one.innerText)")
+    text = "\n".join(rows)
+    # the streams contract has no second attempt
+    count = 1 if protocol == "streams" else 2
+    assert [row.split()[0] for row in rows] == ["waited", "attempt"] * count, text
+    assert "attempt 1 by mailer-1" in text
+    assert "ConnectionError: the first attempt fails" in text
 
 
 def test_a_job_is_followed_and_changed(gateway: Gateway, samples: Samples, browser: Chromium) -> None:

@@ -70,8 +70,6 @@ export async function open({ parts, signal, show, fail }) {
         section("Data", json(job.data, "data")),
         job.state === "completed" || job.result !== null ? section("Result", json(job.result, "result")) : null,
         section("Options", json(job.options, "options"))),
-      job.trace?.length ? section("Traces", ...job.trace.slice().reverse().map((trace, n) => (
-        h("details.trace", { open: n === 0, data: { name: `trace-${job.trace.length - n}` } }, h("summary", {}, `attempt ${job.trace.length - n}`), h("pre", { tabindex: "0" }, foreign(trace)))))) : null,
       section("Log", job.logs.length ? h("ol.log", { tabindex: "0" }, job.logs.map((line) => h("li", {}, foreign(line)))) : empty("Nothing was logged.", "A handler writes with ", h("code", {}, "await job.log(…)"), ".")),
       section("Events", events(job)),
       h("details.panel.raw", { data: { name: "raw" } }, h("summary", {}, "Raw JSON"), h("p", {}, copyButton(() => JSON.stringify(job, null, 2))), h("pre", { tabindex: "0" }, rawText(job))),
