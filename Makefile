@@ -26,7 +26,7 @@ check: .make/python
 test: setup
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not faults" $(TESTS)
 
-faults: setup
+faults: setup .make/release
 	$(BIN)/python -m pytest -m faults $(TESTS)
 	$(BIN)/python -m tests.faults.mutants
 
