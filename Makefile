@@ -34,6 +34,7 @@ faults: setup .make/release
 bench: setup
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.field
+	$(BIN)/python -m bench.api
 	$(BIN)/python -m bench.scale
 	$(BIN)/python -m bench.bridgemq
 	$(BIN)/python -m bench.gateway

@@ -13,6 +13,7 @@ import pytest
 from corral import Corral, JobContext, JobFailed, JobFilter, JobState, ResultGone, Transient, Unrecoverable
 from tests.support.apps import ended, working
 from tests.support.polling import forever, until
+from tests.support.proxy import Proxy, ProxyFault, runs
 from tests.support.servers import Server
 
 PROTOCOLS = pytest.mark.parametrize("protocol", ["bullmq", "streams", "bridgemq"])
@@ -262,6 +263,60 @@ async def reached_none(handle: Any) -> bool:
 
 
 # -- what it costs ------------------------------------------------------------------------------------------
+
+
+@PROTOCOLS
+async def test_a_result_that_is_there_costs_one_round_trip(server: Server, protocol: str) -> None:
+    with Proxy(server.port) as proxy:
+        async with Corral(proxy.url) as app:
+
+            @app.job(NAME, protocol=protocol)
+            async def double(number: int) -> int:
+                return 2 * number
+
+            async with working(app):
+                handles = await double.add_many([1, 2])
+                assert await handles[0].result(timeout=20) == 2, (
+                    "the connection is open, the scripts are known"
+                )
+                await ended(double.queue, handles[1].id)
+            proxy.commands.clear()
+            proxy.rule(lambda command: True, ProxyFault.HELD)
+            waiting = asyncio.create_task(handles[1].result(timeout=20))
+            await until(lambda: _async(len(proxy.commands) >= 2), "its commands, of which none is answered")
+            in_one_trip = list(proxy.commands)
+            proxy.let_go()
+            assert await waiting == 4
+            assert proxy.commands == in_one_trip
+
+
+@PROTOCOLS
+async def test_a_result_that_is_awaited_costs_one_round_trip_after_its_event(
+    server: Server, protocol: str
+) -> None:
+    go_on = asyncio.Event()
+    with Proxy(server.port) as proxy:
+        async with Corral(server.url) as app, Corral(proxy.url) as other:
+
+            @app.job(NAME, protocol=protocol)
+            async def slow(job: JobContext) -> int:
+                await go_on.wait()
+                return 4
+
+            async with working(app):
+                handle = await other.queue(slow.queue.name, protocol).add(NAME, {})
+                await until(lambda: _is(handle, JobState.ACTIVE), "its start")
+                waiting = asyncio.create_task(handle.result(timeout=20))
+                await until(lambda: _async(proxy.count(runs("XREAD")) == 1), "the wait for an event")
+                proxy.commands.clear()
+                go_on.set()
+                assert await waiting == 4
+    assert len(proxy.commands) == 2, "the position in the events and the job, sent together"
+
+
+async def _is(handle: Any, state: JobState) -> bool:
+    return bool(await handle.state() is state)
+
 
 TRAFFIC = """
 import sys, time, redis
