@@ -206,3 +206,23 @@ def test_an_observed_worker_writes_spans_and_reports_errors(app: Corral) -> None
     assert process.returncode == 0, err
     for name in ("wait orders", "execute charge", "settle orders"):
         assert f'"name": "{name}"' in out
+
+
+def test_the_dashboard_inside_a_fastapi_app_is_behind_its_sign_in(app: Corral) -> None:
+    port = free_port()
+    words = ("-m", "uvicorn", "fastapi_dashboard:api", "--port", str(port), "--log-level", "critical")
+    with serving(*words, port=port) as client:
+        assert client.post("/orders/17").json() == {"id": "1"}
+        assert client.get("/jobs/v1/queues").status_code == 401
+        assert client.get("/jobs/").status_code == 200, (
+            "the page itself shows nothing before one has signed in"
+        )
+        ada = {"Authorization": "Basic YWRhOm1pbGs="}
+        queues = client.get("/jobs/v1/queues", headers=ada).json()["queues"]
+        assert {queue["queue"]: queue["counts"]["waiting"] for queue in queues}["orders"] == 1
+        session = client.get("/jobs/v1/session", headers=ada).json()
+        assert (session["name"], session["roles"]) == ("ada", ["operate", "read"])
+        pause = "/jobs/v1/queues/bullmq/orders/pause"
+        assert client.post(pause, headers=ada).status_code == 403, "a form of another site could send this"
+        assert client.post(pause, headers={**ada, "X-CSRF-Token": "-"}).status_code == 200
+        assert client.post(f"{pause[:-5]}drain", headers={**ada, "X-CSRF-Token": "-"}).status_code == 403

@@ -23,7 +23,7 @@ from corral.gateway.routes import (
     session,
     tasks,
 )
-from corral.gateway.security.auth import ApiKeys
+from corral.gateway.security.auth import ApiKeys, FindUser
 from corral.gateway.security.middleware import GatewayMiddleware
 from corral.gateway.settings import GatewaySettings
 from corral.gateway.state import GatewayState
@@ -43,11 +43,15 @@ class GatewayApp(FastAPI):
         return self.openapi_schema
 
 
-def create_app(settings: GatewaySettings | None = None, corral: Corral | None = None) -> FastAPI:
+def create_app(
+    settings: GatewaySettings | None = None,
+    corral: Corral | None = None,
+    find_user: FindUser | None = None,
+) -> FastAPI:
     """Return the gateway as an ASGI application; without settings, with those of the environment.
 
     Jobs for which `corral` (else the app that the settings name) has a handler get its options, and their
-    data must fit it.
+    data must fit it. With `find_user`, that function alone decides who may do what, instead of keys.
 
     >>> from corral.gateway import GatewaySettings, create_app
     >>> create_app(GatewaySettings(redis_url="redis://127.0.0.1:6379")).title
@@ -95,7 +99,7 @@ def create_app(settings: GatewaySettings | None = None, corral: Corral | None = 
         ),
     ):
         app.include_router(part.router)
-    app.add_middleware(GatewayMiddleware, settings=settings, keys=keys)
+    app.add_middleware(GatewayMiddleware, settings=settings, keys=keys, find_user=find_user)
     # this prepares the routes; otherwise the first request would, and its client wait
     app.openapi()
     return app

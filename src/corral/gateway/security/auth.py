@@ -3,7 +3,7 @@
 import hmac
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from starlette.requests import Request
 
 from corral.errors import InvalidOptions
 from corral.gateway.settings import GatewaySettings
@@ -46,6 +47,10 @@ class ApiClient:
 
     name: str
     roles: frozenset[Role]
+
+
+FindUser = Callable[[Request], Awaitable[ApiClient | None] | ApiClient | None]
+"""Returns who sends a request, for a gateway inside an app that knows its users; None: nobody it knows."""
 
 
 class ApiKeys:

@@ -1,10 +1,12 @@
 """The middleware of every request: size, host, origin and key before it, security headers after it."""
 
 import re
+from inspect import isawaitable
 from ipaddress import ip_address
 from time import perf_counter
 from urllib.parse import urlsplit
 
+from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,7 +16,7 @@ from corral.gateway.dashboard import FILES
 from corral.gateway.problems import Problem, of_error
 from corral.gateway.responses import Headers, with_security
 from corral.gateway.routes.dependencies import keep_inner_slashes, route_path
-from corral.gateway.security.auth import SCOPE_CLIENT, ApiClient, ApiKeys, Role, roles_of
+from corral.gateway.security.auth import SCOPE_CLIENT, ApiClient, ApiKeys, FindUser, Role, roles_of
 from corral.gateway.security.sessions import CSRF_HEADER, check_csrf, session_token
 from corral.gateway.settings import GatewaySettings
 from corral.gateway.state import GatewayState
@@ -33,10 +35,13 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 class GatewayMiddleware:
     """Checks requests, authenticates their clients, counts the responses."""
 
-    def __init__(self, app: ASGIApp, settings: GatewaySettings, keys: ApiKeys) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: GatewaySettings, keys: ApiKeys, find_user: FindUser | None = None
+    ) -> None:
         self._app = app
         self._settings = settings
         self._keys = keys
+        self._find_user = find_user
         self._hosts = LOOPBACK_NAMES | {host.lower() for host in settings.hosts}
         self._refused, self._logged_at = 0, -REFUSALS_LOGGED_S
 
@@ -64,7 +69,7 @@ class GatewayMiddleware:
                 connection.close_after_response()
 
         try:
-            client = self._authenticate(scope) or await self._session_client(scope)
+            client = self._authenticate(scope) or await self._user_or_session(scope)
             self._check_changes(scope)
             routed[SCOPE_CLIENT] = client
         except Problem as problem:
@@ -93,6 +98,8 @@ class GatewayMiddleware:
         host_name = _host_name(host, hosts)
         if origin and scope["method"] not in SAFE_METHODS:
             _check_origin(origin, host)
+        if self._find_user is not None:
+            return None
         forwarded = self._forwarded_client(scope)
         if forwarded is not None:
             return forwarded
@@ -144,10 +151,21 @@ class GatewayMiddleware:
             return None
         if not any(source in network for network in self._settings.trusted_proxies):
             return None
-        if scope["method"] not in SAFE_METHODS and not _header(scope, CSRF_HEADER):
-            raise Problem("csrf", "send the header X-CSRF-Token with every change, with any value")
+        _require_csrf_header(scope)
         name = user.decode("utf-8", "replace")[:64]
         return ApiClient(name, roles_of(map(Role, self._settings.forwarded_roles)))
+
+    async def _user_or_session(self, scope: Scope) -> ApiClient:
+        if self._find_user is None:
+            return await self._session_client(scope)
+        found = self._find_user(Request(scope))
+        client = await found if isawaitable(found) else found
+        if client is not None:
+            _require_csrf_header(scope)
+            return ApiClient(client.name, roles_of(client.roles))
+        if route_path(scope) in OPEN_PATHS:
+            return ApiClient("", frozenset())
+        raise _unauthorized("sign in to the app that this gateway is part of")
 
     async def _session_client(self, scope: Scope) -> ApiClient:
         """Return the client that signed in; a change must have the session's CSRF token."""
@@ -176,6 +194,12 @@ class GatewayMiddleware:
 def _header(scope: Scope, wanted: bytes) -> bytes:
     values: list[bytes] = [value for name, value in scope["headers"] if name == wanted]
     return values[0] if values else b""
+
+
+def _require_csrf_header(scope: Scope) -> None:
+    """Refuse a change without a header that no form of another site can send."""
+    if scope["method"] not in SAFE_METHODS and not _header(scope, CSRF_HEADER):
+        raise Problem("csrf", "send the header X-CSRF-Token with every change, with any value")
 
 
 def _unauthorized(detail: str, error: str = "") -> Problem:
