@@ -19,7 +19,8 @@ from corral.spark.schema import arrow_schema
 WINDOW = 1000
 MAINTAINED = 60
 """Commits between two compactions: those of ten minutes of a continuous run."""
-VACUUMED = 1000
+VACUUMED = 360
+"""Commits between two deletions of old versions: those of an hour."""
 
 
 def run(commits: int, console: Console) -> None:
@@ -42,7 +43,7 @@ def run(commits: int, console: Console) -> None:
                 assert table is not None
                 compact(table, COMPACT_AFTER)
             if number % VACUUMED == VACUUMED - 1:
-                vacuum(lake, keep_versions_h=0)
+                vacuum(lake)
             if number % WINDOW == WINDOW - 1:
                 means.append(statistics.mean(times) * 1000)
                 console.print(f"{number + 1:,} commits: {means[-1]:.1f} ms of processor time each")

@@ -1,6 +1,8 @@
 """Bronze: events as they were, once for any reader, whatever is replayed, compacted or lost."""
 
 import json
+import os
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from corral.errors import InvalidOptions
+from corral.spark.lake import maintenance
 from corral.spark.lake.backfill import backfill
 from corral.spark.lake.bronze import BronzeSink, last_version, reached_by
 from corral.spark.lake.convert import convert
@@ -19,6 +22,7 @@ from corral.spark.lake.ingest import ingest, prepare, source_name
 from corral.spark.lake.maintenance import compact, retain, vacuum
 from corral.spark.lake.report.report import report_lake
 from corral.spark.lake.tables import BRONZE, BRONZE_SCHEMA, Lake
+from corral.spark.offsets import Position
 from corral.spark.schema import EVENTS, GAP
 from tests.spark.harness import SparkHarness
 from tests.spark.lakes import batch, event_ids, filed, plain_ids, run_to_present, version_of
@@ -136,6 +140,28 @@ def test_files_of_a_commit_that_never_came_are_deleted(spark, bullmq: SparkHarne
     assert plain_ids(lake) == event_ids(bullmq)
     filed(spark, lake, bullmq)
     assert plain_ids(lake) == event_ids(bullmq)
+
+
+def test_the_log_of_bronze_is_bounded_by_the_number_of_its_versions(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+):
+    lake.table(BRONZE).create(BRONZE_SCHEMA)
+    bronze = BronzeSink(lake, "bullmq-1", 0, "one")
+    for number in range(8):
+        bronze.append(number, [], {"mail": Position(f"{number + 1}-0", number)})
+    lake.table(BRONZE).open().create_checkpoint()
+    log = Path(lake.path, BRONZE, "_delta_log")
+    for file in log.glob("*.json"):
+        os.utime(file, (time.time() - 3600,) * 2)
+    vacuum(lake, 24)
+    assert len(list(log.glob("*.json"))) >= 9, "these are few"
+    monkeypatch.setattr(maintenance, "MAX_VERSIONS", 3)
+    vacuum(lake, 24)
+    assert len(list(log.glob("*.json"))) <= 4
+    [position] = reached_by(lake.table(BRONZE), lake.table(BRONZE).open(), "bullmq-1").positions.values()
+    assert position == Position("8-0", 7)
+    bronze.append(8, [], {"mail": Position("9-0", 8)})
+    assert last_version(lake.table(BRONZE).open(), "bullmq-1") == 8
 
 
 def test_two_runs_at_once_are_refused(spark, bullmq: SparkHarness, lake: Lake):

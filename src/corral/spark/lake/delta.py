@@ -103,7 +103,7 @@ class LakeTable:
                     arrow_schema(schema),
                     mode="ignore",
                     partition_by=[DATE],
-                    configuration={"delta.checkpointInterval": "50", **retention(KEEP_VERSIONS_H)},
+                    configuration={"delta.checkpointInterval": "50", **retention(KEEP_VERSIONS_H * 3600)},
                     storage_options=dict(self.storage),
                 )
         columns = [column.name for column in table.schema().fields]
@@ -141,10 +141,10 @@ class LakeTable:
         return [DataFile(*row[:4]) for row in frame.mapInArrow(writer, FILES).collect()]
 
 
-def retention(hours: int) -> dict[str, str]:
+def retention(seconds: int) -> dict[str, str]:
     """Return the properties of a table that keeps old versions for so long."""
     names = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
-    return dict.fromkeys(names, f"interval {hours} hours")
+    return dict.fromkeys(names, f"interval {seconds} seconds")
 
 
 # -- versions -----------------------------------------------------------------------------------------------

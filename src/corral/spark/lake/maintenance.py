@@ -1,5 +1,7 @@
 """Maintenance of a lake's tables: compaction, retention of days and of versions."""
 
+import sys
+import time
 from collections import Counter
 from datetime import date, timedelta
 from functools import partial
@@ -7,11 +9,22 @@ from functools import partial
 from deltalake import DeltaTable
 
 from corral.spark.lake.bronze import superseded
-from corral.spark.lake.delta import DATE, HOOKS, KEEP_VERSIONS_H, commit, files_of, retention, storage_errors
-from corral.spark.lake.tables import TABLES, Lake
+from corral.spark.lake.delta import (
+    DATE,
+    HOOKS,
+    KEEP_VERSIONS_H,
+    LakeTable,
+    commit,
+    files_of,
+    retention,
+    storage_errors,
+)
+from corral.spark.lake.tables import BRONZE, TABLES, Lake
 
 COMPACT_AFTER = 16
 """Files of one day that are merged into larger ones."""
+MAX_VERSIONS = 720
+"""Versions of bronze that are kept at most: two hours of a continuous run with a batch every ten seconds."""
 
 
 def compact(table: DeltaTable, after: int = COMPACT_AFTER) -> int:
@@ -61,7 +74,10 @@ def vacuum(lake: Lake, keep_versions_h: int = KEEP_VERSIONS_H) -> int:
             continue
         with storage_errors(table.table_uri):
             # a commit takes longer with every removed file and version that the log remembers
-            kept = retention(keep_versions_h)
+            kept_s = keep_versions_h * 3600
+            if name == BRONZE:
+                kept_s = min(kept_s, _age_of(lake.table(name), table.version() - MAX_VERSIONS))
+            kept = retention(kept_s)
             if not kept.items() <= table.metadata().configuration.items():
                 table.alter.set_table_properties(kept, post_commithook_properties=HOOKS)
             sweep = partial(table.vacuum, keep_versions_h, enforce_retention_duration=False, full=True)
@@ -69,3 +85,9 @@ def vacuum(lake: Lake, keep_versions_h: int = KEEP_VERSIONS_H) -> int:
                 deleted += len(sweep(dry_run=False, post_commithook_properties=HOOKS))
             table.cleanup_metadata()
     return deleted
+
+
+def _age_of(location: LakeTable, version: int) -> int:
+    """Return the seconds since a version was written, at least one; very many where the log lacks it."""
+    entry = location.filesystem().get_file_info(f"_delta_log/{version:020d}.json")
+    return sys.maxsize if entry.mtime is None else max(int(time.time() - entry.mtime.timestamp()), 1)
