@@ -18,6 +18,7 @@ PAGES = [
     "retries",
     "cron",
     "logging",
+    "integrations",
     "routing",
     "migrate-from-rq",
     "migrate-from-celery",
