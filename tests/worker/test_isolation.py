@@ -21,6 +21,7 @@ class Watch:
         self.beside: dict[str, set[str]] = {}
         self.starts: Counter[str] = Counter()
         self._seconds = seconds
+        self.harness = harness
         harness.handlers.add(harness.job_name, self.handle)
 
     async def handle(self, job):
@@ -31,6 +32,14 @@ class Watch:
         self.running.add(job.id)
         await asyncio.sleep(self._seconds)
         self.running.discard(job.id)
+
+
+class FeedingWatch(Watch):
+    """The same; each job adds another one."""
+
+    async def handle(self, job):
+        await submit(self.harness.producer, [self.harness.job()])
+        await super().handle(job)
 
 
 async def stall(harness: WorkerHarness, count: int) -> list[str]:
@@ -59,6 +68,42 @@ async def test_jobs_that_have_stalled_run_one_at_a_time_apart_from_others(each_h
     assert set(watch.starts.values()) == {1}
     assert [watch.beside[job_id] for job_id in suspects] == [set()] * 4
     assert any(watch.beside[job_id] for job_id in others)
+
+
+async def test_a_stalled_job_starts_although_the_queue_is_never_empty(each_harness):
+    harness = each_harness
+    watch = FeedingWatch(harness)
+    [suspect] = await stall(harness, 1)
+    await submit(harness.producer, [harness.job() for _ in range(8)])
+    async with harness.worker(profile=SHORT, concurrency=4):
+        await harness.ended(suspect, seconds=5)
+    assert watch.beside[suspect] == set()
+    assert watch.starts[suspect] == 1
+
+
+async def test_a_stopping_worker_gives_back_a_job_that_it_keeps_until_it_can_run_alone(url):
+    async with WorkerHarness(url, protocol="streams") as harness:
+        running, release = asyncio.Event(), asyncio.Event()
+
+        @harness.handle(harness.job_name)
+        async def handle(job):
+            running.set()
+            await release.wait()
+
+        [suspect] = await stall(harness, 1)
+        [other] = await submit(harness.producer, [harness.job()])
+        async with harness.worker(profile=SHORT, concurrency=4) as worker:
+            await running.wait()
+            assert (await harness.read(suspect)).state is JobState.ACTIVE
+            stopping = asyncio.create_task(worker.stop())
+
+            async def is_given_back() -> bool:
+                return (await harness.read(suspect)).state is JobState.WAITING
+
+            await until(is_given_back, "the kept job is given back while the other runs", 5)
+            release.set()
+            await stopping
+        assert (await harness.read(other)).state is JobState.COMPLETED
 
 
 async def test_a_worker_goes_on_after_an_isolated_job_was_the_last(harness):

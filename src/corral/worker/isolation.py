@@ -22,11 +22,12 @@ class Phase(Enum):
 
 
 class Admission(NamedTuple):
-    """Which claims start, and with which outcome the others are given back."""
+    """Which claims start, with which outcome others are given back, and which one starts later."""
 
     start: Sequence[Claim]
     apart: Sequence[Claim] = ()
     outcome: Released | Postponed = Released()
+    kept: Claim | None = None
 
 
 class SuspectPlace:
@@ -79,6 +80,9 @@ class Isolation:
     back, lets end what runs, and then claims one job at a time until it meets one that has not stalled.
     Neither wait is longer than ALONE_S, so that jobs that take hours do not keep the others out.
 
+    Without delays, a job that is given back goes behind all others: in a queue that is never empty it would
+    be met beside others each time. There one of them is kept until what runs has ended.
+
     However long it runs, a job that has stalled has no other such job beside it in its process. So the one
     that ends its process can make another job stall once, and never a second time.
     """
@@ -91,6 +95,8 @@ class Isolation:
         self._has_delays = has_delays
         self._suspect: Attempt | None = None
         """The attempt that holds the process's place, from its start on."""
+        self._is_keeping = False
+        """Whether a claim is kept that starts when what runs has ended."""
         self._passed: set[str] = set()
         """Jobs that were given back since claiming last waited."""
         self._timer: asyncio.TimerHandle | None = None
@@ -120,7 +126,10 @@ class Isolation:
             return self._pass(others, suspects)
         if self.phase is not Phase.DRAINING:
             self._close(Phase.DRAINING)
-        return Admission(others, suspects)
+        if self._has_delays or self._is_keeping:
+            return Admission(others, suspects)
+        self._is_keeping = True
+        return Admission(others, suspects[1:], kept=suspects[0])
 
     def _pass(self, others: Sequence[Claim], suspects: Sequence[Claim]) -> Admission:
         """Let others run beside a job that has stalled and runs for long; the suspects come again later."""
@@ -153,7 +162,10 @@ class Isolation:
         self._timer = self.loop.call_at(self._deadline, self.wake)
 
     def advance(self, is_idle: bool) -> bool:
-        """Return whether a job may be claimed again since now; `is_idle`: nothing is held."""
+        """Return whether a job may be claimed again, or the kept one started, since now.
+
+        `is_idle`: nothing is held but that one.
+        """
         if self._suspect is not None and self._suspect not in self._held:
             self._suspect = None
             PLACE.free(self)
@@ -164,7 +176,7 @@ class Isolation:
             return False
         if self._timer is not None:
             self._timer.cancel()
-        self.phase = Phase.PICKING
+        self.phase, self._is_keeping = Phase.PICKING, False
         return True
 
     def stop(self) -> None:

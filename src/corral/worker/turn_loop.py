@@ -98,6 +98,8 @@ class TurnLoop:
         self._job_wait = JobWait(config, broker, monitor, self._woken)
         self._wake = asyncio.Event()
         self._isolation = Isolation(self.held, self._wake.set, config.has_delays)
+        self._kept: Attempt | None = None
+        """A claim of a job that has stalled, held until it can start alone."""
         self._ended: deque[EndedAttempt] = deque()
         self._under_way: deque[tuple[RoundTrip, asyncio.Task[Turn]]] = deque()
         """In the order in which they were sent, and are answered."""
@@ -250,9 +252,18 @@ class TurnLoop:
     def _advance_isolation(self) -> None:
         if self._isolation.is_open:
             return
-        is_idle = not (self.held or self._new_claims or self._is_claim_pending())
+        others = len(self.held) - (self._kept is not None)
+        is_idle = not (others or self._new_claims or self._is_claim_pending())
         if self._isolation.advance(is_idle):
             self._rest = None
+            self._end_keeping(self._start)
+
+    def _end_keeping(self, use: Callable[[Sequence[Claim], Moment], None]) -> None:
+        """Start or release the claim that was kept."""
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            del self.held[kept]
+            use([kept.claim], kept.locked_at)
 
     # -- one trip -----------------------------------------------------------------------------------------
 
@@ -321,6 +332,9 @@ class TurnLoop:
             return
         admission = self._isolation.admit(claims, not self.held and not self._is_claim_pending())
         self._release(admission.apart, locked_at, admission.outcome)
+        if admission.kept is not None:
+            self._kept = Attempt(admission.kept, locked_at)
+            self.held[self._kept] = None
         attempts = self.executor.prepare(admission.start, locked_at)
         self._isolation.started(attempts)
         # held before they start: a handler may block the loop from its first line on
@@ -414,6 +428,7 @@ class TurnLoop:
     async def stop_claiming(self) -> None:
         """Claim no more; `run` returns when what is held is settled."""
         self._is_claiming = False
+        self._end_keeping(self._release)
         self._late.begin_stop()
         self._redis_wait.retry_now()
         self._wake.set()

@@ -48,6 +48,16 @@ async def test_a_dead_workers_jobs_go_back_with_an_attempt_counted(harness: Brid
     assert claim.job.reason == "its worker w1 is gone: the job was abandoned"
 
 
+async def test_a_dead_workers_job_does_not_queue_behind_all_others_again(harness: BridgemqHarness):
+    broker, other = harness.broker("w1"), harness.broker("w2")
+    await submit(broker, [harness.job(id="j1"), harness.job(id="j2"), harness.job(id="j3")])
+    await harness.claim(broker)
+    dies(harness, "w1", "j1")
+    await other.recover()
+    assert harness.ids("waiting") == ["j1", "j2", "j3"]
+    assert (await harness.claim(other)).job.id == "j1"
+
+
 async def test_a_job_whose_attempts_are_spent_goes_to_the_dead_letters(harness: BridgemqHarness):
     broker = harness.broker("w1")
     await broker.submit([harness.job(id="j1", attempts=2)])

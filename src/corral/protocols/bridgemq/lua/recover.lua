@@ -69,7 +69,8 @@ local function recover_job(id, worker, packed)
   else
     call("HSET", JOBS .. "failure:" .. id, "reason", reason, "at", NOW)
     call("HINCRBY", JOBS .. "failure:" .. id, "stalls", 1)
-    enter_waiting(id, job.priority)
+    -- to the front: its turn had come, and abandoned jobs that are side by side stop a worker only once
+    enter_waiting(id, FRONT_FROM)
     emit("stalled", id, job, '{"reason":' .. cjson.encode(reason) .. "}", "attempt", integer(spent))
     requeued[#requeued + 1] = id
   end
