@@ -126,6 +126,8 @@ def main(arguments: list[str] | None = None) -> int:
     mutants = [
         one for one in read_mutants() if not options.names or {one.name, one.area} & set(options.names)
     ]
+    for mutant in mutants:
+        mutant.applied((ROOT / mutant.file).read_text())  # before an hour is spent on those before it
     survivors = []
     caught: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="corral-mutants-") as folder:
