@@ -63,10 +63,10 @@ def test_a_job_that_counts_as_another_is_not_added_again(gateway: Gateway) -> No
         assert [answer["existed"] for answer in answers] == [False, True]
         assert answers[0]["id"] == answers[1]["id"]
     refused = gateway.client.post(
-        "/v1/queues/streams/jobs/jobs", json={"name": "embed", "options": {"unique": "k"}}
+        "/v1/queues/streams/jobs/jobs", json={"name": "embed", "options": {"debounce": 5}}
     )
     assert problem_of(refused) == (409, "unsupported")
-    assert "protocol 'streams' has no unique jobs" in refused.json()["detail"]
+    assert "protocol 'streams' has no delay" in refused.json()["detail"]
 
 
 def test_a_new_queue_needs_a_valid_name_and_its_options_are_checked(gateway: Gateway) -> None:

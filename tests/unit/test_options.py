@@ -394,3 +394,14 @@ def test_a_time_may_be_a_timedelta_wherever_it_may_be_a_number() -> None:
     assert {profile.lock_ms, profile.recover_ms, profile.promote_ms} == {60_000}
     job = Job(name="a", data={}, queue="q", options=JobOptions(backoff=Backoff("custom")))
     assert delay_before(job, 1, ValueError(), lambda *_: MINUTE, None, lambda: 1.0) == 60_000
+
+
+@pytest.mark.parametrize("given", [{"unique": "k"}, {"unique": True}, {"throttle": 5}, {"debounce": 5}])
+def test_a_protocol_without_unique_jobs_says_so(given: Any) -> None:
+    [(name, value)] = given.items()
+    with pytest.raises(Unsupported) as refusal:
+        build("list", frozenset({Capability.DELAY}), **given)
+    assert str(refusal.value) == (
+        f"protocol 'list' has no unique jobs, so {name}={value!r} cannot be kept; "
+        f"leave it out, or use a protocol that has it"
+    )

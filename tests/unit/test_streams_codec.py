@@ -69,6 +69,7 @@ def test_the_protocol_claims_only_what_the_contract_can_keep() -> None:
         "custom ids",
         "time to live",
         "idempotency keys",
+        "unique jobs",
     }
 
 

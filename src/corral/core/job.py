@@ -78,6 +78,10 @@ class Keep(Struct, frozen=True):
             force_setattr(self, "age", -(-self.age // timedelta(seconds=1)))  # not a part of it too short
 
 
+UNIQUE_KEPT_MS = 30 * 86_400_000
+"""How long a key is known at most that is taken until its job has ended, where only Corral keeps it."""
+
+
 class Unique(Struct, frozen=True, kw_only=True):
     """Which jobs of a queue count as one, and for how long."""
 

@@ -92,10 +92,13 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
         if ledger is not None:
             seconds = ledger.seconds
             names.append(keys.ledger(ledger.name))
-        existing = await self._store.run(
+        existing, others = await self._store.run(
             SCRIPTS["submit"], names, (*self._head(), self._binding.queue, pack(batch), seconds)
         )
-        return added_jobs([row.id for row in batch], existing)
+        ids = [row.id for row in batch]
+        for position, job_id in others:
+            ids[position] = job_id.decode()
+        return added_jobs(ids, existing)
 
     # -- turns ------------------------------------------------------------------------------------------
 

@@ -14,7 +14,17 @@ from msgspec import Struct
 
 from corral.core import payload
 from corral.core.event import EventKind
-from corral.core.job import DEFAULT_ATTEMPTS, Backoff, Claim, FailedAttempt, Job, JobOptions, JobState
+from corral.core.job import (
+    DEFAULT_ATTEMPTS,
+    UNIQUE_KEPT_MS,
+    Backoff,
+    Claim,
+    FailedAttempt,
+    Job,
+    JobOptions,
+    JobState,
+    Unique,
+)
 from corral.core.outcome import Cancelled, Completed, Dead, Outcome, Postponed, Released, Retry, Settlement
 from corral.core.routing import Identity
 from corral.errors import InvalidOptions
@@ -75,6 +85,9 @@ class BridgemqJobRow(NamedTuple):
     score: int
     type: str
     is_front: bool
+    unique: tuple[str, int, bool, bool] | None = None
+    """What it has in common with jobs that count as the same, for how many ms, whether only until it has
+    ended, and whether it replaces a delayed one."""
 
 
 def encode_job(job: Job, now: int) -> BridgemqJobRow:
@@ -90,7 +103,13 @@ def encode_job(job: Job, now: int) -> BridgemqJobRow:
     else:
         status, score = "waiting", 0
     raw = encode_raw(job, job_id, own, now)
-    return BridgemqJobRow(job_id, raw, status, score, job.name, is_front(options.priority))
+    row = BridgemqJobRow(job_id, raw, status, score, job.name, is_front(options.priority))
+    return row if options.unique is None else row._replace(unique=_encode_unique(options.unique, job))
+
+
+def _encode_unique(unique: Unique, job: Job) -> tuple[str, int, bool, bool]:
+    name = unique.id_of(job.name, payload.decode(payload.encode(job.data, "data")))
+    return name, unique.period or UNIQUE_KEPT_MS, unique.period is None, unique.is_last
 
 
 def is_front(priority: float) -> bool:

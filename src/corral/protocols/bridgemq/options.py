@@ -25,6 +25,7 @@ CAPABILITIES = frozenset(
         Capability.RATE_LIMIT,
         Capability.CRON,
         Capability.ROUTING,
+        Capability.UNIQUE,
     }
 )
 OPTIONS = {
@@ -96,7 +97,6 @@ def check_shared(options: JobOptions) -> None:
         (options.lifo, Capability.LIFO, "lifo=True"),
         (options.keep_completed is not None, Capability.REMOVAL, f"keep_completed={options.keep_completed}"),
         (options.keep_dead is not None, Capability.REMOVAL, f"keep_dead={options.keep_dead}"),
-        (options.unique is not None, Capability.UNIQUE, f"unique={options.unique}"),
     )
     for is_refused, capability, option in refused:
         if is_refused:

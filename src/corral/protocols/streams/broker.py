@@ -93,6 +93,8 @@ class StreamsBroker(StreamsPort, BaseBroker[Rows, StreamsSettlementRow, StreamsR
         for row in rows:
             if row.idempotency_key:
                 names += [row.idempotency_key, row.fingerprint_key]
+            if row.unique is not None:
+                names.append(row.unique[0])
         arguments: tuple[Any, ...] = ("", "")
         if ledger is not None:
             arguments = (keys.ledger(ledger.name), ledger.seconds)

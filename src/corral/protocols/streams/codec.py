@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from corral.core import payload
 from corral.core.event import EventKind, JobEvent
-from corral.core.job import Claim, Job, JobOptions, JobState
+from corral.core.job import UNIQUE_KEPT_MS, Claim, Job, JobOptions, JobState
 from corral.core.outcome import Cancelled, Completed, Dead, Outcome, Postponed, Released, Retry, Settlement
 from corral.core.ports import JobEnd
 from corral.errors import (
@@ -64,6 +64,8 @@ class StreamsJobRow(NamedTuple):
     fingerprint_key: str
     fingerprint: str
     is_requested_id: bool
+    unique: tuple[str, int, bool] | None = None
+    """The key of the jobs that count as the same, for how many ms, and whether only until it has ended."""
 
 
 def check_task(name: str) -> str:
@@ -95,7 +97,16 @@ def encode_job(job: Job, new_id: str, keys: StreamsKeys, default_ttl: int, now: 
         fingerprint_key=keys.fingerprint(key) if key else "",
         fingerprint=fingerprint(job.name, data, ttl) if key else "",
         is_requested_id=bool(job.id),
+        unique=_encode_unique(job, data, keys),
     )
+
+
+def _encode_unique(job: Job, data: bytes, keys: StreamsKeys) -> tuple[str, int, bool] | None:
+    unique = job.options.unique
+    if unique is None:
+        return None
+    key = keys.unique(unique.id_of(job.name, payload.decode(data)))
+    return key, unique.period or UNIQUE_KEPT_MS, unique.period is None
 
 
 def _encode_payload(data: Any) -> bytes:

@@ -57,6 +57,10 @@ class StreamsKeys:
         """Added: the fingerprint of the request with that key."""
         return f"{self._prefix}idempotency-fingerprint:{key}"
 
+    def unique(self, name: str) -> str:
+        """Added: the job that stands for all that count as the same."""
+        return f"{self._prefix}jobs:unique:{name}"
+
     def quota(self, client: str) -> str:
         """Added: when the quota of a client of the gateway is full again."""
         return f"{self._prefix}jobs:share:{client}"

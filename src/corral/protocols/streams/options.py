@@ -12,7 +12,7 @@ from corral.core.ports import Profile
 from corral.errors import InvalidOptions
 from corral.protocols.streams.keys import NAME
 
-CAPABILITIES = frozenset({Capability.CUSTOM_ID, Capability.TTL, Capability.IDEMPOTENCY})
+CAPABILITIES = frozenset({Capability.CUSTOM_ID, Capability.TTL, Capability.IDEMPOTENCY, Capability.UNIQUE})
 OPTIONS = {
     "ttl_s": "Seconds it is kept",
     "idempotency_key": "The same key gives the same job",
@@ -37,7 +37,7 @@ _IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,255}")
 
 def check_options(options: JobOptions) -> None:
     """Refuse options that the contract has no word for."""
-    if options != JobOptions(attempts=1, backoff=None, extra=options.extra):
+    if options != JobOptions(attempts=1, backoff=None, unique=options.unique, extra=options.extra):
         _check_shared(options)
     unknown = sorted(options.extra.keys() - OPTIONS.keys())
     if unknown:
@@ -56,7 +56,6 @@ def _check_shared(options: JobOptions) -> None:
         (options.backoff not in (None, Backoff()), Capability.RETRY, f"backoff={options.backoff}"),
         (options.keep_completed is not None, Capability.REMOVAL, f"keep_completed={options.keep_completed}"),
         (options.keep_dead is not None, Capability.REMOVAL, f"keep_dead={options.keep_dead}"),
-        (options.unique is not None, Capability.UNIQUE, f"unique={options.unique}"),
         (options.keep_logs is not None, Capability.LOGS, f"keep_logs={options.keep_logs}"),
     )
     for is_refused, capability, option in refused:

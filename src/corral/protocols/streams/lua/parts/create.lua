@@ -1,5 +1,6 @@
 -- Create jobs. A row is
--- [id, task, payload, ttl s, created ms, idempotency key, fingerprint key, fingerprint, is the id requested]
+-- [id, task, payload, ttl s, created ms, idempotency key, fingerprint key, fingerprint, is the id requested,
+--  unique [key, ms, only until the job has ended] or nil]
 -- use job_events
 local function must_hold(key, kind)
   local found = call("TYPE", key).ok
@@ -23,6 +24,17 @@ local function kept_under(key, print_key)
   return not print and id or nil, nil, not print
 end
 
+-- Returns the id of the job that counts as the same; the key is Corral's own.
+local function same_job(unique)
+  local key = unique[1]
+  if planned_keys[key] then return planned_keys[key][1] end
+  must_hold(key, "string")
+  local id = call("GET", key)
+  if not id or not unique[3] then return id end
+  local status = call("HGET", JOB .. id, "status")
+  return (status == "queued" or status == "running") and id or nil
+end
+
 -- Plan what to do with each row, writing nothing. Returns the ids, the rows to create, nil, and the positions of
 -- those that exist or that the ledger knows; or, third, [why nothing may be written, position, id of the key].
 local function plan(rows, ledger)
@@ -35,7 +47,11 @@ local function plan(rows, ledger)
     local kept, print, is_to_come
     if ledger and (planned_ids[id] or call("SISMEMBER", ledger, id) == 1) then
       kept = id
-    elseif key ~= "" then kept, print, is_to_come = kept_under(key, row[7]) end
+    elseif key ~= "" then
+      kept, print, is_to_come = kept_under(key, row[7])
+    elseif row[10] then
+      kept = same_job(row[10])
+    end
     if kept then
       if is_to_come then return nil, nil, {"unfinished", position - 1, kept} end
       -- without a fingerprint a foreign gateway wrote the key, and it is not compared
@@ -48,6 +64,7 @@ local function plan(rows, ledger)
       if not row[9] or not planned_ids[id] and must_hold(JOB .. id, "hash") == "none" then
         planned_ids[id] = true
         if key ~= "" then planned_keys[key] = {id, row[8]} end
+        if row[10] then planned_keys[row[10][1]] = {id} end
         fresh[#fresh + 1] = row
       else
         existing[#existing + 1] = position - 1
@@ -71,5 +88,6 @@ local function create(row)
     call("SET", row[6], id, "EX", ttl)
     call("SET", row[7], row[8], "EX", ttl)
   end
+  if row[10] then call("SET", row[10][1], id, "PX", row[10][2]) end
   call("XADD", STREAM, "*", "job_id", id, "task", task, "payload", payload)
 end
