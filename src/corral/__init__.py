@@ -35,7 +35,8 @@ if typing.TYPE_CHECKING:
     from corral.core.ports import Added, Limit
     from corral.core.schedule import ScheduleRule
     from corral.handle import JobHandle
-    from corral.job_type import JobCall, JobType
+    from corral.job_call import JobCall
+    from corral.job_type import JobType
     from corral.queue import Queue
     from corral.schedules import ScheduledJob
     from corral.worker import JobContext, SyncJobContext, WorkerEvent, WorkerEventKind
@@ -105,7 +106,7 @@ _MODULES = {
     "Limit": "corral.core.ports",
     "ScheduleRule": "corral.core.schedule",
     "JobHandle": "corral.handle",
-    "JobCall": "corral.job_type",
+    "JobCall": "corral.job_call",
     "JobType": "corral.job_type",
     "Queue": "corral.queue",
     "ScheduledJob": "corral.schedules",

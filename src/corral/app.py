@@ -3,7 +3,7 @@
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -35,7 +35,8 @@ from corral.core.ports import Gauge, Profile
 from corral.core.retry import BackoffRule, Errors, classifier
 from corral.errors import InvalidName, InvalidOptions
 from corral.hooks import Hooks
-from corral.job_type import JobCall, JobDecorator, JobType, JobTypes, job_type_of
+from corral.job_call import JobCall, with_children
+from corral.job_type import JobDecorator, JobType, JobTypes, job_type_of
 from corral.protocols import DEFAULT_PROTOCOL, in_one_slot, names_with, protocol_named
 from corral.protocols.base import Binding, Ports, Protocol
 from corral.queue import Queue
@@ -69,6 +70,8 @@ from corral.worker_options import (
 if TYPE_CHECKING:
     from corral.telemetry.metrics import Metrics
     from corral.worker.worker import Worker
+
+R = TypeVar("R")
 
 GRACE_S = 30.0
 """How long active jobs may go on after the first signal."""
@@ -191,6 +194,8 @@ class Corral(Hooks):
     ) -> tuple[Queue, str, Any, Mapping[str, Any]]:
         """Return the queue, name, data and options of a job that is to be scheduled."""
         if isinstance(job, JobCall):
+            if job.children:
+                raise InvalidOptions(f"{job.job_type.name!r} is a flow; a schedule adds single jobs")
             return job.job_type.queue, job.job_type.name, job.data, job.options
         if isinstance(job, JobType):
             job_type: JobType[..., Any] | None = job
@@ -201,6 +206,22 @@ class Corral(Hooks):
             return self.queue(queue, protocol), name, data, {}
         job_type.signature.check({} if data is None else data)
         return job_type.queue, name, data, job_type.defaults
+
+    def flow(self, job: JobCall[R], children: Iterable[JobCall[Any]]) -> JobCall[R]:
+        """Return a job that runs after its children, whose results it reads; `add` adds them all in one step.
+
+        Children may be flows and chains themselves. Where one is dead, the job is too, unless the child's
+        option `if_dead` says otherwise.
+
+        >>> report_flow = app.flow(report.call(day), children=[charge.call(o) for o in orders])   # doctest: +SKIP
+        >>> handle = await report_flow.add()                                            # doctest: +SKIP
+        """  # noqa: E501
+        if job.children:
+            raise InvalidOptions(
+                f"{job.job_type.name!r} has jobs that run before it already; give the children to the first "
+                f"of a chain, or make one list of them"
+            )
+        return with_children(job, list(children))
 
     def job_type(self, queue: Queue, name: str) -> JobType[..., Any] | None:
         """Return the type of the jobs of that name in a queue; None where this app has no handler for it."""

@@ -26,6 +26,7 @@ from corral.core.retry import Errors
 from corral.core.signature import AnySignature, DataStyle
 from corral.errors import InvalidOptions
 from corral.handle import JobHandle
+from corral.job_call import JobCall, with_children
 from corral.queue import NewJob, Queue
 from corral.worker import ANY_NAME, Handler, HandlerFunction, JobContext, SyncJobContext
 from corral.worker.context import T
@@ -41,15 +42,6 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 Item = TypeVar("Item")
 Item_contra = TypeVar("Item_contra", contravariant=True)
-
-
-@dataclass(frozen=True)
-class JobCall(Generic[R_co]):
-    """A job to be added: its type, its data and its options; made by `JobType.call`."""
-
-    job_type: "JobType[..., R_co]"
-    data: Any
-    options: Mapping[str, Any]
 
 
 class CallsWithItem(Protocol[Item_contra, R_co]):
@@ -123,6 +115,20 @@ class JobType(HandlerFunction, Generic[P, R]):
         """Return a job of this type with these arguments, for `add_many`; refused where they do not fit."""
         return JobCall(self, self.signature.data(arguments, named), self.defaults)
 
+    def call_after(
+        self, before: JobCall[Any], arguments: Sequence[Any], named: Mapping[str, Any]
+    ) -> JobCall[R]:
+        """Return a job of this type that takes the result of another as its first argument."""
+        first, rest = self.signature.after_first()
+        call = JobCall[R](self, rest.data(arguments, named), self.defaults, first=first)
+        return with_children(call, [before])
+
+    def decode_result(self, value: Any) -> R:
+        """Return the result of a job of this type, from what was written."""
+        conversion = self.signature.result
+        result: R = value if conversion is None else conversion.decode(value)
+        return result
+
     async def add(self, *arguments: P.args, **named: P.kwargs) -> JobHandle[R]:
         """Add a job with these arguments; refused where they do not fit."""
         data = self.signature.data(arguments, named)
@@ -153,6 +159,8 @@ class JobType(HandlerFunction, Generic[P, R]):
                 f"a call of {item.job_type.name!r} is among those of {self.name!r}; "
                 f"add it by its own add_many"
             )
+        if item.children:
+            raise InvalidOptions(f"a flow of {self.name!r} is among the jobs; add each by its own add()")
         if item.options == self.defaults:
             return self.name, item.data
         return self.name, item.data, item.options

@@ -105,14 +105,18 @@ class Queue:
         self, name: str, data: Any, values: Mapping[str, Any], result: Conversion | None = None
     ) -> JobHandle[Any]:
         """Add a job with these options and no others; `result` is the type of its result."""
-        options = dict(values)
-        job_id = options.pop("id", None)
-        job = self._job(name, data, self.options(options), job_id)
+        job = self.new_job(name, data, values)
         if await self.app.check_clock():
             job = replace(job, created_at=self.app.clock())
         [job], [added] = await self._submit([job])
         handle = JobHandle[Any](self, job, added.id, added.existed, result)
         return (await with_stored([handle]))[0]
+
+    def new_job(self, name: str, data: Any, values: Mapping[str, Any]) -> Job:
+        """Return a job to be added, with these options and no others."""
+        options = dict(values)
+        job_id = options.pop("id", None)
+        return self._job(name, data, self.options(options), job_id)
 
     async def add_all(
         self, jobs: Iterable[NewJob], values: Mapping[str, Any], result: Conversion | None = None
@@ -207,9 +211,7 @@ class Queue:
                 shared, check = self._kind(name, values, is_by_name)
                 if check is not None:
                     check({} if data is None else data)
-                wanted = {**shared, **own}
-                job_id = wanted.pop("id", None)
-                return self._job(name, data, self.options(wanted), job_id)
+                return self.new_job(name, data, {**shared, **own})
         raise InvalidPayload(f"{reprlib.repr(job)} is no job; give (name, data) or (name, data, options)")
 
     def _kind(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.docs.pages import Page, Terminal
 
-PAGES = ["typed-jobs", "unique", "batches"]
+PAGES = ["typed-jobs", "unique", "flows", "batches"]
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -103,6 +103,14 @@ def test_a_fastapi_app_adds_a_job_and_streams_its_events(app: Corral) -> None:
         assert client.get("/signups/nobody").status_code == 404
 
 
+def test_a_flow_and_a_chain_are_worked(app: Corral) -> None:
+    with worker("flow"):
+        ended = subprocess.run(
+            [sys.executable, "flow.py"], cwd=EXAMPLES, capture_output=True, text=True, timeout=60, check=False
+        )
+    assert (ended.stdout, ended.stderr) == ("9 words\n", "")
+
+
 def test_views_without_an_event_loop_add_a_job_once(app: Corral) -> None:
     port = free_port()
     with serving("sync_views.py", str(port), port=port) as client:

@@ -12,10 +12,10 @@ from corral.bullmq.event_emitter import EventEmitter
 from corral.bullmq.job import Job
 from corral.bullmq.queue_base import DEFAULT_PREFIX, QueueBase
 from corral.bullmq.types import ConnectionOptions
-from corral.core.ports import Flow
+from corral.core.ports import AddedFlow, Flow
 from corral.errors import Refused
 from corral.protocols.base import Binding
-from corral.protocols.bullmq.flows import AddedFlow, BullmqFlows
+from corral.protocols.bullmq.flows import BullmqFlows
 
 JobNode = dict[str, Any]
 """`job`, and if it has any `children`, which are nodes too."""

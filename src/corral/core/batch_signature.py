@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from corral.core.conversion import Conversion
-from corral.core.signature import class_of, hints_of, only_argument, result_conversion
+from corral.core.signature import NoParameters, class_of, hints_of, only_argument, result_conversion
 from corral.errors import InvalidArguments, InvalidOptions, Unrecoverable
 
 R = TypeVar("R")
@@ -53,6 +53,10 @@ class BatchSignature:
     def schema(self) -> dict[str, Any] | None:
         """Return the JSON schema of one job's data."""
         return None if self._item is None else self._item.schema()
+
+    def after_first(self) -> tuple[str, NoParameters]:
+        """Return "": a result is all of one job's data; and what else there is to pass."""
+        return "", NoParameters()
 
     def runner(self, fn: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
         """Return a function that calls the handler with the contexts of jobs."""

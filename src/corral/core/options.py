@@ -6,7 +6,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from msgspec import Struct
 
@@ -100,6 +100,10 @@ class OptionValues(TypedDict, total=False):
     telemetry: Mapping[str, Any] | None
     deduplication: Mapping[str, Any] | None
     parent: Mapping[str, Any] | None
+    if_dead: (
+        Literal["fail_parent", "continue_parent", "ignore_dependency", "remove_dependency", "wait"] | None
+    )
+    """What its parent in a flow does where it is dead."""
     failParentOnFailure: bool | None
     continueParentOnFailure: bool | None
     ignoreDependencyOnFailure: bool | None
@@ -190,7 +194,8 @@ def build(
                 raise
             if checked[field] != neutral:
                 require(protocol, capabilities, needed, f"{name}={short_repr(value)}")
-    if checked.get("unique") is not None:
+    if checked.get("unique") is not None and checked["unique"].is_last:
+        require(protocol, capabilities, Capability.DELAY, f"debounce of {checked['unique'].period} ms")
         _delay_last(checked)
     return JobOptions(**checked, extra=extra)
 
@@ -428,8 +433,6 @@ def _check_only(name: str, checked: Mapping[str, Any], extra: Mapping[str, Any])
 def _delay_last(checked: dict[str, Any]) -> None:
     """Delay a job by the period after which it runs unless another replaces it."""
     unique: Unique = checked["unique"]
-    if not unique.is_last:
-        return
     if checked.get("delay"):
         raise InvalidOptions(
             f"debounce and delay={checked['delay']}: a debounced job runs {unique.period} ms after the last "

@@ -213,6 +213,14 @@ class Reporter(Protocol[RContra]):
     async def emit(self, claim: Claim[RContra], step: str, data: Any) -> None:
         """Emit an event of the handler's own."""
 
+    async def children_results(
+        self, claim: Claim[RContra], queue: str | None = None, name: str | None = None
+    ) -> list[Any]:
+        """Return the results of the job's children that completed, in the order of the flow.
+
+        With `queue` and `name` those of that kind; of a child that was removed, the queue alone is known.
+        """
+
     async def beat(self, stopping: bool = False) -> int | None:
         """Record a heartbeat of the worker; with `stopping`, deregister it.
 
@@ -505,6 +513,16 @@ class Flow(Struct, frozen=True):
     job: Job
     children: tuple["Flow", ...] = ()
     namespace: str | None = None
+    first: str | None = None
+    """The field of its data that takes the result of its only child ("": all its data)."""
+
+
+class AddedFlow(Struct, frozen=True):
+    """What became of the first job of a flow, and of those below it."""
+
+    answer: Added | Refused
+    created_at: int
+    children: "tuple[AddedFlow, ...]" = ()
 
 
 class Children(Struct, frozen=True):
@@ -525,6 +543,9 @@ class Flows(Protocol):
 
     async def add(self, flow: Flow) -> Flow:
         """Add a flow at once or not at all; return it with the ids of its jobs."""
+
+    async def add_many(self, flows: Sequence[Flow]) -> list[AddedFlow]:
+        """Add flows at once or not at all; return what became of each job."""
 
     async def tree(self, job_id: str, depth: int = 10, most_children: int = 20) -> Flow | None:
         """Return a job of this queue with its children, `depth` levels; None where it does not exist."""

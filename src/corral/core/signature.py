@@ -27,6 +27,15 @@ Run = Callable[[Any], Any]
 """A handler as a worker calls it: with the context alone."""
 
 
+class NoParameters:
+    """The rest of the parameters, where the first takes all of the data."""
+
+    def data(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Return no data; refused where there are arguments."""
+        _nothing(*arguments, **named)
+        return {}
+
+
 class RawSignature:
     """A handler that takes the context alone and reads the job's data itself."""
 
@@ -45,6 +54,10 @@ class RawSignature:
     def schema(self) -> dict[str, Any] | None:
         """Return None: all data fits."""
         return None
+
+    def after_first(self) -> "tuple[str, NoParameters]":
+        """Return "": a result is all of the data; and what else there is to pass."""
+        return "", NoParameters()
 
     def runner(self, fn: Callable[..., Any]) -> Run:
         """Return the handler itself."""
@@ -75,6 +88,10 @@ class WholeSignature:
         """Return the JSON schema of the data."""
         return self._parameter.schema()
 
+    def after_first(self) -> "tuple[str, NoParameters]":
+        """Return "": a result is all of the data; and what else there is to pass."""
+        return "", NoParameters()
+
     def runner(self, fn: Callable[..., Any]) -> Run:
         """Return a function that calls the handler with the data of a context's job."""
         decode = self._parameter.decode
@@ -96,6 +113,8 @@ class Signature:
         result: Conversion | None,
     ) -> None:
         self.result = result
+        self._what = what
+        self._parameters = parameters
         self._has_context = has_context
         self._names = tuple(parameter.name for parameter, _ in parameters)
         self._by_position = sum(
@@ -132,6 +151,13 @@ class Signature:
     def schema(self) -> dict[str, Any] | None:
         """Return the JSON schema of the data."""
         return self._fields.schema()
+
+    def after_first(self) -> "tuple[str, Signature]":
+        """Return the name of the first parameter, and the signature of the others."""
+        if not self._by_position:
+            raise InvalidOptions(f"{self._what}: its handler has no parameter to take a result; give it one")
+        rest = Signature(self._what, self._parameters[1:], self._has_context, self.result)
+        return self._names[0], rest
 
     def runner(self, fn: Callable[..., Any]) -> Run:
         """Return a function that calls the handler with the data of a context's job."""
@@ -217,6 +243,10 @@ def _struct(parameters: Sequence[tuple[Parameter, Any]]) -> type[msgspec.Struct]
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _nothing() -> None:
+    """Take no arguments."""
 
 
 def only_argument(data: Any = None) -> Any:

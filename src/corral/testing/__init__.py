@@ -90,6 +90,8 @@ class Reports:
         self.progress: list[Any] = []
         self.log: list[str] = []
         self.events: list[tuple[str, Any]] = []
+        self.children: list[Any] = []
+        """What `job.children_results()` is to find: set it before the call, as JSON has it."""
 
 
 class TestContext(JobContext[T], Generic[T]):
@@ -143,6 +145,11 @@ class _Recorder:
     async def emit(self, claim: Claim, step: str, data: Any) -> None:
         self._reports.events.append((step, data))
 
+    async def children_results(
+        self, claim: Claim, queue: str | None = None, name: str | None = None
+    ) -> list[Any]:
+        return self._reports.children
+
     async def beat(self, stopping: bool = False) -> int | None:
         return None
 
@@ -164,6 +171,9 @@ class _SyncRecorder:
     def emit(self, step: str, data: Any) -> "Future[None]":
         self._reports.events.append((step, data))
         return _done(None)
+
+    def children_results(self, queue: str | None, name: str | None) -> "Future[list[Any]]":
+        return _done(self._reports.children)
 
 
 def _done(value: R) -> "Future[R]":

@@ -1,11 +1,12 @@
 """The context passed to a handler: job data, progress, log, emit, cancellation, the worker's stop."""
 
 import asyncio
+import typing
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from threading import Event
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from corral.core.job import Claim, Job, JobOptions
 from corral.core.naming import check_step
@@ -22,6 +23,26 @@ else:
     from typing import TypeVar
 
     T = TypeVar("T")
+
+R = typing.TypeVar("R")
+R_co = typing.TypeVar("R_co", covariant=True)
+
+
+class Named(Protocol):
+    """Something with a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class ResultType(Protocol[R_co]):
+    """A job type, as far as the results of its jobs are concerned."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def queue(self) -> Named: ...
+    def decode_result(self, value: Any) -> R_co: ...
 
 
 class WorkerScope:
@@ -158,6 +179,22 @@ class JobContext(BaseJobContext[T]):
         """Add an event of the handler's own to the job's events."""
         await self._reporter.emit(self.claim, check_step(step), data)
 
+    @overload
+    async def children_results(self) -> list[Any]: ...
+    @overload
+    async def children_results(self, job_type: ResultType[R]) -> list[R]: ...
+    async def children_results(self, job_type: ResultType[Any] | None = None) -> list[Any]:
+        """Return the results of the job's children that completed, in the order of the flow.
+
+        With a job type those of its jobs, converted to their type.
+
+        >>> receipts = await job.children_results(charge)                               # doctest: +SKIP
+        """
+        if job_type is None:
+            return await self._reporter.children_results(self.claim)
+        results = await self._reporter.children_results(self.claim, job_type.queue.name, job_type.name)
+        return [job_type.decode_result(result) for result in results]
+
     async def wait_cancelled(self) -> None:
         """Return when the attempt should end: `cancelled` is true then."""
         if self._event is None:
@@ -182,6 +219,7 @@ class ClaimReporter(Protocol):
     def progress(self, value: Any) -> "Future[None]": ...
     def log(self, line: str) -> "Future[int]": ...
     def emit(self, step: str, data: Any) -> "Future[None]": ...
+    def children_results(self, queue: str | None, name: str | None) -> "Future[list[Any]]": ...
 
 
 class SyncJobContext(BaseJobContext[T]):
@@ -205,6 +243,20 @@ class SyncJobContext(BaseJobContext[T]):
     def emit(self, step: str, data: Any = None) -> None:
         """Add an event of the handler's own to the job's events."""
         self._reporter.emit(check_step(step), data).result()
+
+    @overload
+    def children_results(self) -> list[Any]: ...
+    @overload
+    def children_results(self, job_type: ResultType[R]) -> list[R]: ...
+    def children_results(self, job_type: ResultType[Any] | None = None) -> list[Any]:
+        """Return the results of the job's children that completed, in the order of the flow.
+
+        With a job type those of its jobs, converted to their type.
+        """
+        if job_type is None:
+            return self._reporter.children_results(None, None).result()
+        results = self._reporter.children_results(job_type.queue.name, job_type.name).result()
+        return [job_type.decode_result(result) for result in results]
 
     def wait_cancelled(self, timeout: float | timedelta | None = None) -> bool:
         """Wait until the attempt should end, at most `timeout` seconds; return whether it should."""

@@ -51,6 +51,11 @@ class WaitingReporter:
     async def emit(self, claim: Claim, step: str, data: Any) -> None:
         await self._send(claim, partial(self._reporter.emit, claim, step, data))
 
+    async def children_results(
+        self, claim: Claim, queue: str | None = None, name: str | None = None
+    ) -> list[Any]:
+        return await self._send(claim, partial(self._reporter.children_results, claim, queue, name))
+
     async def beat(self, stopping: bool = False) -> None:
         await self._reporter.beat(stopping)
 

@@ -105,6 +105,9 @@ class LoopReporter:
     def emit(self, step: str, data: Any) -> "Future[None]":
         return self._submit(self._reporter.emit(self._claim, step, data))
 
+    def children_results(self, queue: str | None, name: str | None) -> "Future[list[Any]]":
+        return self._submit(self._reporter.children_results(self._claim, queue, name))
+
     def _submit(self, coro: Coroutine[Any, Any, T]) -> "Future[T]":
         return asyncio.run_coroutine_threadsafe(coro, self._loop)
 

@@ -93,6 +93,19 @@ async def raw_many(jobs: list[JobContext[Resources]]) -> list[int]:
 def store_many(rows: list[int]) -> None: ...
 
 
+@app.job
+async def describe(size: int, unit: str = "cm") -> str:
+    return f"{size} {unit}"
+
+
+@app.job
+async def report(job: JobContext[Resources], day: str) -> Receipt:
+    assert_type(await job.children_results(charge), list[Receipt])
+    assert_type(await job.children_results(thumbnail), list[str])
+    assert_type(await job.children_results(), list[Any])
+    return Receipt(len(day))
+
+
 async def main() -> None:
     assert_type(await charge_many.add(Order(17, 9.5)), JobHandle[Receipt])
     assert_type(await charge_many.add_many(Order(n, 1.0) for n in range(3)), list[JobHandle[Receipt]])
@@ -129,3 +142,14 @@ async def main() -> None:
     await charge.options(backoff=Backoff("fixed", timedelta(seconds=5))).add(Order(18, 1.0))
     Corral(backoff=lambda made, kind, error, job: timedelta(seconds=made))
     ScheduleRule(every_ms=timedelta(hours=1))
+
+    assert_type(thumbnail.call("a.jpg").then(shrink), JobCall[int])
+    assert_type(shrink.call("a.jpg").then(describe, unit="px").then(thumbnail, width=3), JobCall[str])
+    assert_type(charge.call(Order(1, 2.0)).then(raw), JobCall[int])
+    report_flow = app.flow(report.call("monday"), children=[charge.call(Order(1, 2.0)), thumbnail.call("a")])
+    assert_type(report_flow, JobCall[Receipt])
+    assert_type(await app.flow(report.call("tuesday"), children=[report_flow]).add(), JobHandle[Receipt])
+    assert_type(await (await report_flow.add()).result(), Receipt)
+    await charge.options(unique=True, if_dead="ignore_dependency").add(Order(1, 2.0))
+    await charge.options(unique={"key": "a", "period": timedelta(days=1)}).add(Order(1, 2.0))
+    await charge.options(debounce=500).add(Order(1, 2.0))

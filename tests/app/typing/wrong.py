@@ -9,8 +9,10 @@ from tests.app.typing.right import (
     app,
     charge,
     charge_many,
+    describe,
     nothing,
     raw,
+    shrink,
     thumbnail,
     total,
 )
@@ -77,4 +79,15 @@ async def main() -> None:
     Corral(retry_on=[5])  # error: list-item
     app.workers(lock_ms="5")  # error: arg-type
     await app.run(conccurrency=5)  # error: call-arg
+    charge.call(Order(1, 2.0)).then(thumbnail)  # error: arg-type
+    thumbnail.call("a").then(describe)  # error: arg-type
+    thumbnail.call("a").then(nothing)  # error: arg-type
+    shrink.call("a").then(describe, units="px")  # error: call-arg
+    shrink.call("a").then(describe, unit=5)  # error: arg-type
+    app.flow(charge, children=[])  # error: arg-type
+    app.flow(nothing.call(), children=[charge])  # error: list-item
+    await charge.options(if_dead="explode").add(Order(1, 2.0))  # error: arg-type
+    await charge.options(unique=5).add(Order(1, 2.0))  # error: arg-type
+    await charge.options(unique={"keys": "a"}).add(Order(1, 2.0))  # error: arg-type
+    await charge.options(throttle="5").add(Order(1, 2.0))  # error: arg-type
     print(receipt, length)

@@ -147,6 +147,11 @@ class ListReporter(ListPort):
     async def emit(self, claim: Claim[str], step: str, data: Any) -> None:
         return
 
+    async def children_results(
+        self, claim: Claim[str], queue: str | None = None, name: str | None = None
+    ) -> list[Any]:
+        return []
+
     async def beat(self, stopping: bool = False) -> None:
         return
 

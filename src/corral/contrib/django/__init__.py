@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import close_old_connections, transaction
 
 from corral.app import Corral
-from corral.job_type import JobCall
+from corral.job_call import JobCall
 from corral.worker.context import SyncJobContext
 
 app = Corral(**getattr(settings, "CORRAL", {}))
@@ -22,7 +22,7 @@ def add_on_commit(call: JobCall[Any], using: str | None = None) -> None:
 
     >>> add_on_commit(send_receipt.call(order.id))                                  # doctest: +SKIP
     """
-    transaction.on_commit(lambda: app.sync(call.job_type.add_many([call])), using)
+    transaction.on_commit(lambda: app.sync(call.add()), using)
 
 
 @app.middleware

@@ -6,6 +6,8 @@ from corral.core import payload
 from corral.core.job import DEFAULT_KEEP_LOGS, Claim
 from corral.protocols.bridgemq import codec
 from corral.protocols.bridgemq.codec import ClaimReceipt
+from corral.protocols.bridgemq.keys import NAME
+from corral.protocols.bridgemq.options import LACKS
 from corral.protocols.bridgemq.scripts import ERRORS, SCRIPTS, BridgemqPort
 
 
@@ -21,6 +23,11 @@ class BridgemqReporter(BridgemqPort):
 
     async def emit(self, claim: Claim[ClaimReceipt], step: str, data: Any) -> None:
         await self._write(claim, "event", codec.encode_step(step), payload.encode(data, "data"))
+
+    async def children_results(
+        self, claim: Claim[ClaimReceipt], queue: str | None = None, name: str | None = None
+    ) -> list[Any]:
+        raise LACKS["flows"].error(NAME)
 
     async def beat(self, stopping: bool = False) -> int:
         settings = self._settings

@@ -6,7 +6,7 @@ from corral.core.job import JobOptions, JobState
 from corral.core.naming import check_job_name
 from corral.protocols.base import Binding, ProtocolSpec
 from corral.protocols.bullmq.keys import NAME
-from corral.protocols.bullmq.options import CAPABILITIES, LACKS, OPTIONS
+from corral.protocols.bullmq.options import CAPABILITIES, LACKS, OPTIONS, check_policy
 
 if TYPE_CHECKING:
     from corral.protocols.bullmq.ports import BullmqPorts
@@ -47,7 +47,9 @@ class BullmqProtocol:
     )
 
     def check(self, options: JobOptions, now: int) -> None:
-        """Accept all options: the codec refuses what cannot be encoded."""
+        """Refuse an unknown policy; the codec refuses what else cannot be encoded."""
+        if "if_dead" in options.extra:
+            check_policy(options.extra["if_dead"])
 
     def check_name(self, name: str) -> str:
         return check_job_name(name)

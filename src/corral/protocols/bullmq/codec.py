@@ -31,8 +31,8 @@ from corral.protocols.bullmq.options import (
     decode_options,
     deduplication_of,
     encode_options,
+    in_wire_words,
     parent_of,
-    with_deduplication,
 )
 from corral.protocols.wire import BROKEN, broken_fields, clean, count, fields_of, pack, text, time_ms
 
@@ -143,15 +143,16 @@ def encode_job(job: Job) -> tuple[Envelope, bytes]:
     return _full_envelope(job, data), data
 
 
-def encode_node(job: Job, requested_id: str, has_children: bool) -> tuple[Envelope, bytes]:
+def encode_node(job: Job, requested_id: str, has_children: bool, first: str | None) -> tuple[Envelope, bytes]:
     """Return a row for a job of a flow; `requested_id` is "" where the job's id was made up."""
     envelope, data = encode_job(replace(job, id=requested_id))
     relations = envelope[PLAIN:] or (False, False)
-    return (job.id, *envelope[1:PLAIN], *relations[:2], has_children), data
+    chained = False if first is None else first
+    return (job.id, *envelope[1:PLAIN], *relations[:2], has_children, False, chained), data
 
 
 def _full_envelope(job: Job, data: bytes) -> Envelope:
-    options = with_deduplication(job.options, job.name, data)
+    options = in_wire_words(job.options, job.name, data)
     opts = _encode_opts(options, job.id)
     payload.check_size(data, opts)
     envelope, extra = _envelope(job, opts), options.extra
@@ -223,12 +224,15 @@ def decode_job(
     worker, doomed, progress = take(b"pb", None), take(b"defa", None), take(b"progress", None)
     started, finished = take(b"processedOn", None), take(b"finishedOn", None)
     starts = count(take(b"ats", None))
+    data, given = payload.decode(take(b"data", b"{}")), take(b"given", None)
+    if given is not None:
+        data = _filled(data, text(fields.get(b"chained", b"")), payload.decode(given))
     if claimed_at is not None:
         starts += 1
     return Job(
         id=job_id if isinstance(job_id, str) else text(job_id),
         name=text(take(b"name", b"")),
-        data=payload.decode(take(b"data", b"{}")),
+        data=data,
         queue=queue,
         options=decode_options(take(b"opts", b"{}")),
         state=state,
@@ -247,6 +251,13 @@ def decode_job(
         doomed=None if doomed is None else text(doomed),
         extra={text(name): value for name, value in fields.items()} | ({BROKEN: broken} if broken else {}),
     )
+
+
+def _filled(data: Any, field: str, result: Any) -> Any:
+    """Return the data of a job of a chain, with the result of the one before."""
+    if not field:
+        return result
+    return {**data, field: result} if isinstance(data, dict) else data
 
 
 def decode_end(values: Sequence[bytes | None]) -> JobEnd:

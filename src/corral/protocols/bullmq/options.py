@@ -35,6 +35,7 @@ OPTIONS = {
     "telemetry": "Trace context for its worker",
     "deduplication": "One job for all that are added under the same id",
     "parent": "The job that waits for it",
+    "if_dead": "What its parent does where it is dead: fail_parent, continue_parent, ignore_dependency …",
     "failParentOnFailure": "Its failure fails its parent",
     "continueParentOnFailure": "Its failure lets its parent run at once",
     "ignoreDependencyOnFailure": "Its failure is noted, and its parent goes on without it",
@@ -58,6 +59,16 @@ LONG_NAMES = {short: long for long, short in SHORT_NAMES.items()}
 SHORT_NAMES["debounce"] = "de"  # the former name of deduplication; never written back
 POLICIES = {long: short for long, short in SHORT_NAMES.items() if long.endswith("OnFailure")}
 """What a child's failure means to its parent."""
+
+
+IF_DEAD = {
+    "fail_parent": "failParentOnFailure",
+    "continue_parent": "continueParentOnFailure",
+    "ignore_dependency": "ignoreDependencyOnFailure",
+    "remove_dependency": "removeDependencyOnFailure",
+    "wait": "",
+}
+"""The same in native words; "wait": the parent waits until the child is retried or removed."""
 
 
 def encode_options(options: JobOptions, job_id: str) -> dict[str, Any]:
@@ -179,13 +190,15 @@ def _decode_keep(wire: Any) -> Keep | None:
 # -- deduplication and parents ------------------------------------------------------------------------------
 
 
-def with_deduplication(options: JobOptions, name: str, data: bytes) -> JobOptions:
-    """Return the options with `unique` in BullMQ's words; `data` is the job's as JSON.
+def in_wire_words(options: JobOptions, name: str, data: bytes) -> JobOptions:
+    """Return the options with `unique` and `if_dead` in BullMQ's words; `data` is the job's as JSON.
 
     >>> from corral.core.job import Unique
-    >>> with_deduplication(JobOptions(unique=Unique(key="a", period=500)), "send", b"{}").extra
+    >>> in_wire_words(JobOptions(unique=Unique(key="a", period=500)), "send", b"{}").extra
     {'deduplication': {'id': 'a', 'ttl': 500}}
     """
+    if "if_dead" in options.extra:
+        options = _with_policy(options)
     unique = options.unique
     if unique is None:
         return options
@@ -195,6 +208,21 @@ def with_deduplication(options: JobOptions, name: str, data: bytes) -> JobOption
     if unique.is_last:
         wire |= {"extend": True, "replace": True}
     return replace(options, extra={**options.extra, "deduplication": wire})
+
+
+def _with_policy(options: JobOptions) -> JobOptions:
+    extra = dict(options.extra)
+    policy = extra.pop("if_dead")
+    check_policy(policy)
+    if not any(extra.get(name) for name in POLICIES) and (name := IF_DEAD[policy]):
+        extra[name] = True
+    return replace(options, extra=extra)
+
+
+def check_policy(policy: Any) -> None:
+    """Refuse what does not say what the death of a child means."""
+    if not isinstance(policy, str) or policy not in IF_DEAD:
+        raise InvalidOptions(f"if_dead is {short_repr(policy)}; use {', '.join(map(repr, IF_DEAD))}")
 
 
 Deduplication = tuple[str, int | bool, bool, bool, bool]

@@ -5,6 +5,7 @@ from typing import Any
 from corral.core import payload
 from corral.core.job import DEFAULT_KEEP_LOGS, Claim
 from corral.errors import InvalidOptions
+from corral.protocols.bullmq.flows.children import ChildReads
 from corral.protocols.bullmq.scripts import ERRORS, SCRIPTS, BullmqPort
 
 RESERVED_EVENTS = frozenset(
@@ -30,6 +31,11 @@ class BullmqReporter(BullmqPort):
         if step in RESERVED_EVENTS:
             raise InvalidOptions(f"event name {step!r} has a meaning of its own in BullMQ; use another")
         await self._write("emit", claim, step, payload.encode(data, "data"))
+
+    async def children_results(
+        self, claim: Claim[str], queue: str | None = None, name: str | None = None
+    ) -> list[Any]:
+        return await ChildReads(self._binding).results(claim.job.id, queue, name)
 
     async def beat(self, stopping: bool = False) -> None:
         """Write nothing: the server lists workers by their blocking connections."""

@@ -7,6 +7,8 @@ from corral.core.job import Claim
 from corral.errors import JobCancelled
 from corral.protocols.streams import codec
 from corral.protocols.streams.codec import EntryReceipt
+from corral.protocols.streams.keys import NAME
+from corral.protocols.streams.options import LACKS
 from corral.protocols.streams.scripts import CANCELED, ERRORS, SCRIPTS, StreamsPort
 
 
@@ -30,6 +32,11 @@ class StreamsReporter(StreamsPort):
         """Emit an event of type `event`, which cannot end a reader's tail."""
         encoded = payload.encode({} if data is None else data, "data")
         await self._write(claim, "event", codec.encode_step(step), encoded)
+
+    async def children_results(
+        self, claim: Claim[EntryReceipt], queue: str | None = None, name: str | None = None
+    ) -> list[Any]:
+        raise LACKS["flows"].error(NAME)
 
     async def beat(self, stopping: bool = False) -> None:
         profile = self._binding.profile

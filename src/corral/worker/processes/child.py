@@ -213,6 +213,9 @@ class PositionReporter:
     def emit(self, step: str, data: Any) -> "Future[None]":
         return self._pipe.request("emit", self._position, step, data)
 
+    def children_results(self, queue: str | None, name: str | None) -> "Future[list[Any]]":
+        return self._pipe.request("children", self._position, queue, name)
+
 
 class PipeReporter:
     """A Reporter that sends to the parent."""
@@ -228,6 +231,11 @@ class PipeReporter:
 
     async def emit(self, claim: Claim, step: str, data: Any) -> None:
         await asyncio.wrap_future(self._pipe.emit(step, data))
+
+    async def children_results(
+        self, claim: Claim, queue: str | None = None, name: str | None = None
+    ) -> list[Any]:
+        return await asyncio.wrap_future(self._pipe.children_results(queue, name))
 
     async def beat(self, stopping: bool = False) -> None:
         """Do nothing: the parent sends heartbeats."""

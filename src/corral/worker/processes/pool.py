@@ -83,6 +83,8 @@ class HandlerProcess:
                         self._reply_to(number, reporters[position].log(line))
                     case ["emit", int(number), int(position), str(step), data]:
                         self._reply_to(number, reporters[position].emit(step, data))
+                    case ["children", int(number), int(position), queue, name]:
+                        self._reply_to(number, reporters[position].children_results(queue, name))
         except (EOFError, OSError):
             raise self._died() from None
 

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from uuid import uuid4
+from itertools import count, groupby
+from uuid import UUID, uuid4
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from corral.core.job import Job
-from corral.core.ports import Added, Flow
+from corral.core.ports import Added, AddedFlow, Flow
 from corral.errors import Refused
 from corral.protocols.base import Binding
 from corral.protocols.bullmq.broker import batches_of, decode_added
@@ -44,14 +44,6 @@ class _Node(Struct):
         return isinstance(self.answer, Added) and self.answer.id == self.id
 
 
-class AddedFlow(Struct, frozen=True):
-    """What became of the first job of a flow, and of those below it."""
-
-    answer: Added | Refused
-    created_at: int
-    children: "tuple[AddedFlow, ...]" = ()
-
-
 class BullmqFlows(ChildReads):
     """Adds flows, and reads them.
 
@@ -67,10 +59,13 @@ class BullmqFlows(ChildReads):
         `ParentTaken` where it has another. A flow whose first job is deduplicated is not added: the id of
         the other job is returned, and no children.
         """
-        nodes = await self._submit([flow])
-        _raise_refusal(nodes)
-        [added] = _trees(nodes)
+        [added] = await self.add_many([flow])
         return _with_ids(flow, added)
+
+    async def add_many(self, flows: Sequence[Flow]) -> list[AddedFlow]:
+        nodes = await self._submit(flows)
+        _raise_refusal(nodes)
+        return _trees(nodes)
 
     async def add_each(self, flows: Sequence[Flow]) -> list[AddedFlow]:
         """Add several flows in one step; a refusal leaves the other jobs alone."""
@@ -95,26 +90,27 @@ class BullmqFlows(ChildReads):
     def _nodes(self, flows: Sequence[Flow]) -> Iterator[_Node]:
         """Yield the jobs level by level, parents before their children, as Node writes them."""
         known: dict[tuple[str, str], BullmqKeys] = {}
+        ids = _ids()
         level: list[tuple[Flow, _Node | None]] = [(flow, None) for flow in flows]
         while level:
             following: list[tuple[Flow, _Node | None]] = []
             for flow, parent in level:
                 queue = (flow.namespace or self._binding.namespace, flow.job.queue)
                 keys = known.setdefault(queue, BullmqKeys(*queue))
-                node = _Node(flow, keys, self._row(flow, parent), parent)
+                node = _Node(flow, keys, self._row(flow, parent, next(ids)), parent)
                 yield node
                 following += [(child, node) for child in flow.children]
             level = following
 
-    def _row(self, flow: Flow, parent: _Node | None) -> tuple[Envelope, bytes]:
+    def _row(self, flow: Flow, parent: _Node | None, new_id: str) -> tuple[Envelope, bytes]:
         job = flow.job
         options = job.options
         if parent is not None:
             reference = {"id": parent.id, "queue": parent.keys.prefix[:-1]}
             options = replace(options, extra={**options.extra, "parent": reference})
         created_at = job.created_at or self._binding.clock()
-        named = replace(job, id=job.id or str(uuid4()), options=options, created_at=created_at)
-        return encode_node(named, job.id, bool(flow.children))
+        named = replace(job, id=job.id or new_id, options=options, created_at=created_at)
+        return encode_node(named, job.id, bool(flow.children), flow.first)
 
     async def remove_unprocessed(self, job_id: str) -> None:
         await self._run("remove_children", job_id)
@@ -157,6 +153,12 @@ class BullmqFlows(ChildReads):
         namespace, _, queue = prefix.rpartition(":")
         binding = Binding(self._store, queue, namespace, self._binding.clock)
         return await BullmqFlows(binding).tree(job_id, depth, most_children)
+
+
+def _ids() -> Iterator[str]:
+    """Yield UUIDs that differ in their last digits alone: by them, children keep the order of their flow."""
+    family = uuid4().int >> 32 << 32
+    return (str(UUID(int=family + number)) for number in count())
 
 
 def _raise_refusal(nodes: Sequence[_Node]) -> None:

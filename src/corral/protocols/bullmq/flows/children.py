@@ -40,6 +40,20 @@ class ChildReads(BullmqPort):
             [text(key) for key in answers[3]],
         )
 
+    async def results(self, job_id: str, queue: str | None = None, name: str | None = None) -> list[Any]:
+        """Return the results of the children that completed, in the order of their ids.
+
+        With `queue` and `name` those of that kind; of a child that was removed, the queue alone is known.
+        """
+        values = await self.children_values(job_id)
+        keys = sorted(values, key=lambda key: key.rpartition(":")[2])
+        if queue is not None:
+            keys = [key for key in keys if key.rpartition(":")[0].rpartition(":")[2] == queue]
+            names = await self._pipe(*(("HGET", key, "name") for key in keys))
+            kinds = dict(zip(keys, names, strict=True))
+            keys = [key for key, kind in kinds.items() if kind is None or text(kind) == name]
+        return [values[key] for key in keys]
+
     async def children_values(self, job_id: str) -> dict[str, Any]:
         """Return the results of the children that completed."""
         return _results(await self._store.call("HGETALL", self._keys.children(job_id)[0]))

@@ -5,7 +5,13 @@
 -- Returns  [[id, fields], …]
 -- use queue
 -- use trip
+-- use chain
 local claims = {}
 call("SET", PREFIX .. "given-up:" .. ARGV[1], 1, "PX", ARGV[2])
-for position, id in ipairs(claimed_under(ARGV[1])) do claims[position] = {id, call("HGETALL", PREFIX .. id)} end
+for position, id in ipairs(claimed_under(ARGV[1])) do
+  local job = PREFIX .. id
+  local fields = call("HGETALL", job)
+  if call("HEXISTS", job, "chained") == 1 then add_given(job, fields) end
+  claims[position] = {id, fields}
+end
 return claims

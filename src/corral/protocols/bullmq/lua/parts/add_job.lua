@@ -3,7 +3,8 @@
 -- [id or "", name, opts, created ms, delay ms, priority, is lifo
 --  and, only of jobs with relations,
 --  deduplication (parts/deduplication) or false,
---  parent [key, reference as JSON, prefix of its queue, id] or false, has children, repeat key or false]
+--  parent [key, reference as JSON, prefix of its queue, id] or false, has children, repeat key or false,
+--  field of its data that takes its child's result ("": all its data) or false]
 -- use enqueue
 -- use deduplication
 -- use parents
@@ -40,6 +41,7 @@ local function adding(state)
       call("SADD", parent[1] .. ":dependencies", job)
     end
     if repeats then relations[#relations + 1], relations[#relations + 2] = "rjk", repeats end
+    if envelope[12] then relations[#relations + 1], relations[#relations + 2] = "chained", envelope[12] end
     call("HSET", job, "name", name, "data", data, "opts", envelope[3], "timestamp", envelope[4],
          "delay", envelope[5], "priority", envelope[6], unpack(relations))
     call("XADD", EVENTS, "*", "event", "added", "jobId", id, "name", name)

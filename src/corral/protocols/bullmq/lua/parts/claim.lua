@@ -1,5 +1,6 @@
 -- Claim up to `want` jobs under one receipt.
 -- use promote_due
+-- use chain
 
 -- Milliseconds until the rate limit allows a claim, or 0.
 local function limited_for(max)
@@ -51,7 +52,7 @@ local function begin(id, now, receipt, lock_ms, worker, state)
   if size == 0 then return nil, 0 end
   -- 114 is "r": comparing a byte is cheaper than making a text
   if string.byte(id) == 114 and string.sub(id, 1, 7) == "repeat:" then state.is_scheduled = true end
-  local starts, bytes = "1", 0
+  local starts, bytes, chained = "1", 0, false
   for i = 1, size, 2 do
     bytes = bytes + #fields[i + 1]
     local name = fields[i]
@@ -59,8 +60,11 @@ local function begin(id, now, receipt, lock_ms, worker, state)
       starts = fields[i + 1] + 1
     elseif name == "rjk" then
       state.is_scheduled = true
+    elseif name == "chained" then
+      chained = true
     end
   end
+  if chained then bytes = bytes + add_given(job, fields) end
   call("SET", job .. ":lock", receipt, "PX", lock_ms)
   if worker == "" then
     call("HSET", job, "processedOn", now, "ats", starts)
