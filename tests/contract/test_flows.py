@@ -20,9 +20,12 @@ from corral import (
     SyncJobContext,
     Unsupported,
 )
+from corral.core.outcome import Completed
 from corral.protocols import protocol_named, protocol_names
+from corral.store.client import Store
 from tests.support import flow_app
 from tests.support.apps import reached, working
+from tests.support.harness import QueueHarness
 from tests.support.servers import Server
 
 ABLE = [name for name in protocol_names() if "flows" not in protocol_named(name).spec.lacks]
@@ -369,3 +372,20 @@ async def test_a_protocol_without_flows_says_so(url: str, protocol: str, server:
             assert client.dbsize() == 0
         async with working(app):
             assert await (await work.add(3)).result(timeout=20) == 3
+
+
+async def test_a_lost_claim_of_a_chains_job_is_adopted_with_the_result(
+    app: Corral, store: Store, protocol: str
+) -> None:
+    @app.job
+    async def double(n: int) -> int:
+        return 2 * n
+
+    await double.call(130775545883395173).then(double).add()
+    async with QueueHarness(protocol, store) as harness:
+        broker = harness.broker()
+        first = await harness.claim(broker)
+        [second] = (await broker.turn([harness.settle(first, Completed(b"[7]"))], 1)).claims
+        assert (first.job.data, second.job.data) == ({"n": 130775545883395173}, {"n": [7]})
+        [adopted] = (await broker.recover(owner=second.receipt)).claims
+        assert (adopted.job.id, adopted.job.data) == (second.job.id, {"n": [7]})
