@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import redis
@@ -111,7 +112,7 @@ class HealthyServer:
         assert listed.status_code == 200, listed.text
         for view in listed.json()["queues"]:
             yield ("queue", view["protocol"], view["queue"]), view
-            path = f"/v1/queues/{view['protocol']}/{view['queue']}"
+            path = f"/v1/queues/{view['protocol']}/{quote(view['queue'], safe='')}"
             for state in JobState:
                 page = self._get(f"{path}/jobs?state={state}") or {"jobs": ()}
                 for job in page["jobs"]:
@@ -290,6 +291,8 @@ NAMED_WRITES = [
     OddWrite(b"bull:odd:events", is_retyped=True, choice=0, value=b"x", other=b"x"),
     OddWrite(b"bull:odd:wait", is_retyped=True, choice=0, value=b"x", other=b"x"),
     OddWrite(b"bridge:queues:known", is_retyped=True, choice=0, value=b"x", other=b"x"),
+    OddWrite(b"bridge:queues:known", is_retyped=False, choice=0, value=b"", other=b"x"),
+    OddWrite(b"bridge:queues:known", is_retyped=False, choice=0, value=b"\x00/?#\xff", other=b"x"),
     OddWrite(b"jobs:events", is_retyped=False, choice=4, value=b"9" * 30, other=b"x"),
 ]
 

@@ -204,13 +204,16 @@ class BridgemqInspector(BridgemqPort):
 
 
 async def bridgemq_queues(store: Store, namespace: str) -> list[str]:
-    """Return the names of the queues in a namespace: those that were seen, and those that are paused."""
+    """Return the names of the queues in a namespace: those that were seen, and those that are paused.
+
+    An empty name, which another client may have written, is left out: no job can be of that queue.
+    """
     keys = BridgemqKeys(namespace, DEFAULT_QUEUE)
     names: set[str] = set()
     for members in await store.pipe_each([("SMEMBERS", keys.known), ("SMEMBERS", keys.paused)]):
         # where one is another kind of key, the usual queue is listed, and its readers say what is wrong
         names |= {DEFAULT_QUEUE} if isinstance(members, RedisResponseError) else set(map(text, members))
-    return sorted(names)
+    return sorted(names - {""})
 
 
 def _end_of(job: Job | None) -> JobEnd | NotEnded:
