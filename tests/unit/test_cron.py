@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from croniter import CroniterBadDateError, croniter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from corral.core.cron import NAMES, Cron, check_zone
 from corral.core.cron_fields import parse_fields
 from corral.core.schedule import LATE_MS, MOST_FIRINGS, Plan, plan
 from corral.errors import InvalidOptions
+from tests.support.worker_processes import scaled
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -220,6 +222,57 @@ def test_a_gap_that_ends_the_day_moves_into_the_next():
 def test_a_rare_firing_is_found_beyond_many_changes():
     expected = ms(datetime(2028, 2, 29, 2, 30, tzinfo=BERLIN))
     assert Cron.parse("30 2 29 2 *", "Europe/Berlin").next_after(at(2024, 3, 1)) == expected
+
+
+# -- another implementation -------------------------------------------------------------------------------
+# npm's cron-parser, in all time zones: tests/faults/test_bridgemq_cron.py
+
+
+def field(least: int, most: int, is_day: bool = False) -> st.SearchStrategy[str]:
+    """A field of an expression: `*`, or a list of numbers, ranges and steps.
+
+    Implementations differ on whether `*/2` restricts the days where the weekday is restricted too.
+    """
+    number = st.integers(least, most)
+    # croniter reads a range of one weekday as the whole week
+    ends = st.lists(number, min_size=2, max_size=2, unique=True).map(sorted)
+    step = st.integers(1, most - least)
+    part = st.one_of(
+        number.map(str),
+        ends.map(lambda pair: f"{pair[0]}-{pair[1]}"),
+        st.tuples(ends, step).map(lambda both: f"{both[0][0]}-{both[0][1]}/{both[1]}"),
+    )
+    parts = st.lists(part, min_size=1, max_size=3).map(",".join)
+    return st.just("*") | parts if is_day else st.just("*") | step.map(lambda every: f"*/{every}") | parts
+
+
+EXPRESSIONS = st.tuples(
+    field(0, 59), field(0, 23), field(1, 31, is_day=True), field(1, 12), field(0, 6, is_day=True)
+).map(" ".join)
+
+
+def compare_with_croniter(examples: int) -> None:
+    """The next firing is the same, or there is none in both."""
+
+    @settings(deadline=None, max_examples=examples)
+    @given(EXPRESSIONS, st.integers(at(2020, 1, 1), at(2030, 1, 1)))
+    def check(text: str, start: int) -> None:
+        try:
+            theirs = croniter(text, start / 1000, max_years_between_matches=50).get_next(float) * 1000
+        except CroniterBadDateError:
+            theirs = None
+        assert Cron.parse(text).next_after(start) == theirs
+
+    check()
+
+
+def test_the_next_firing_is_that_of_croniter() -> None:
+    compare_with_croniter(50)
+
+
+@pytest.mark.faults
+def test_the_next_firing_of_very_many_expressions_is_that_of_croniter() -> None:
+    compare_with_croniter(scaled(5000, least=50))
 
 
 # -- the firings are a set --------------------------------------------------------------------------------
