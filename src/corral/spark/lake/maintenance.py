@@ -23,8 +23,8 @@ from corral.spark.lake.tables import BRONZE, TABLES, Lake
 
 COMPACT_AFTER = 16
 """Files of one day that are merged into larger ones."""
-MAX_VERSIONS = 720
-"""Versions of bronze that are kept at most: two hours of a continuous run with a batch every ten seconds."""
+MAX_VERSIONS = 360
+"""Versions of bronze that are kept at most: an hour of a continuous run with a batch every ten seconds."""
 
 
 def compact(table: DeltaTable, after: int = COMPACT_AFTER) -> int:
