@@ -4,7 +4,6 @@ import json
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from tests.faults.spark_drivers import (
     write_events,
 )
 from tests.spark.harness import SparkHarness
-from tests.spark.object_storage import object_storage
 from tests.support.polling import eventually
 from tests.support.servers import Server
 from tests.support.worker_processes import scaled, seeded
@@ -32,15 +30,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600), pytest.mark.xdist_g
 
 MASTER = "local[2]"
 READING = "reading events"
-
-
-@pytest.fixture(params=["folder", "s3"])
-def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
-    if request.param == "folder":
-        yield Lake(str(tmp_path / "lake"))
-        return
-    with object_storage(tmp_path) as address:
-        yield Lake(f"{address}/lake")
 
 
 def test_a_driver_killed_at_twenty_points_files_each_event_once(server: Server, tmp_path: Path, lake: Lake):

@@ -51,9 +51,8 @@ def kill_executors(running: Driver, folder: Path, times: int, progress: Callable
     return killed
 
 
-def test_killed_executors_cost_no_event_and_double_none(server: Server, tmp_path: Path):
+def test_killed_executors_cost_no_event_and_double_none(server: Server, tmp_path: Path, lake: Lake):
     ids = write_events(server, scaled(50_000, least=5000))
-    lake = Lake(str(tmp_path / "lake"))
     with standalone(tmp_path) as master:
         words = (master, server.url, lake.path, "once", str(len(ids) // 20))
         with driver(tmp_path, "fill_lake", *words) as running:
