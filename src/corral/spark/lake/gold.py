@@ -25,7 +25,10 @@ def minutes(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
         .groupBy("protocol", "queue", _minute("added_at"))
         .agg(sf.count("*").alias("added"))
     )
-    both = worked.join(added, list(MINUTE), "full_outer").fillna(0, ["ended", *COUNTS])
+    both = worked.join(added, list(MINUTE), "full_outer")
+    # not `fillna`: a declarative pipeline cannot look at the columns of tables that are not there yet
+    for name in ("ended", *COUNTS):
+        both = both.withColumn(name, sf.coalesce(name, sf.lit(0)))
     over = sf.col("completed") + sf.col("dead")
     return both.select(
         *MINUTE,

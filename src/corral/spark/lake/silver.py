@@ -29,13 +29,12 @@ def job_events(events: DataFrame) -> DataFrame:
     kept = events.where(sf.col("job_id").isNotNull() & (sf.col("event") != GAP))
     kept = kept.dropDuplicates([*JOB, "event_id"])
     parts = sf.split("event_id", "-")
-    kept = kept.withColumn("_ms", parts[0].cast("long")).withColumn("_seq", parts[1].cast("decimal(20,0)"))
-    order = ("_ms", "_seq", "event_id")
+    order = (parts[0].cast("long"), parts[1].cast("decimal(20,0)"), sf.col("event_id"))
     begins = sf.when(sf.col("event") == EventKind.ADDED, 1).otherwise(0)
     begun = sf.sum(begins).over(Window.partitionBy(*JOB).orderBy(*order))
     kept = kept.withColumn("generation", sf.greatest(begun, sf.lit(1)).cast("int"))
     number = sf.row_number().over(Window.partitionBy(*GENERATION).orderBy(*order))
-    return kept.withColumn("number", number).drop("_ms", "_seq")
+    return kept.withColumn("number", number)
 
 
 def attempts(events: DataFrame) -> DataFrame:
