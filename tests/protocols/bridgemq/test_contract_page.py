@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from corral.core.job import Unique
 from corral.core.outcome import Completed, Dead, Retry
 from corral.core.ports import Ledger
 from corral.protocols.bridgemq.schedules.leader import ScheduleLeader
@@ -31,6 +32,7 @@ async def live_through_everything(harness: BridgemqHarness) -> dict[str, str]:
     await broker.submit([harness.job(name="sms", id=name, rate=rate) for name in ("j1", "j2", "j3")])
     await broker.submit([harness.job(id="later", delay=60_000), harness.job(id="s", cron="* * * * *")])
     await broker.submit([harness.job(id="written", delay=60_000)], Ledger("write", 60))
+    await broker.submit([harness.job(delay=60_000, unique=Unique(key="order-17"))])
     await operator.pause()
     await operator.keep_events(500)
     look()
