@@ -202,15 +202,19 @@ class Broker(Protocol[R]):
 
 
 class Reporter(Protocol[RContra]):
-    """What a handler reports while it runs; each call checks that the claim is still held."""
+    """What a handler reports while it runs; each call checks that the claim is still held.
+
+    A `mark` belongs to one line or event: a call that is repeated with it, because its reply was lost, writes
+    nothing more.
+    """
 
     async def progress(self, claim: Claim[RContra], value: Any) -> None:
         """Store the progress and emit it as an event."""
 
-    async def log(self, claim: Claim[RContra], line: str) -> int:
+    async def log(self, claim: Claim[RContra], line: str, mark: str = "") -> int:
         """Append a line to the job's log; return how many lines it has."""
 
-    async def emit(self, claim: Claim[RContra], step: str, data: Any) -> None:
+    async def emit(self, claim: Claim[RContra], step: str, data: Any, mark: str = "") -> None:
         """Emit an event of the handler's own."""
 
     async def children_results(

@@ -138,11 +138,11 @@ class _Recorder:
     async def progress(self, claim: Claim, value: Any) -> None:
         self._reports.progress.append(value)
 
-    async def log(self, claim: Claim, line: str) -> int:
+    async def log(self, claim: Claim, line: str, mark: str = "") -> int:
         self._reports.log.append(line)
         return len(self._reports.log)
 
-    async def emit(self, claim: Claim, step: str, data: Any) -> None:
+    async def emit(self, claim: Claim, step: str, data: Any, mark: str = "") -> None:
         self._reports.events.append((step, data))
 
     async def children_results(

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from corral.core.job import Claim
@@ -30,7 +32,8 @@ class WaitingReporter:
     """A Reporter that repeats what fails because Redis is unavailable, while the claim's lock may hold.
 
     The calls of one claim keep their order. One whose reply was lost may have been applied; it is repeated
-    all the same, so that no line is lost. A handler is told, by `LockMissing`, only when its lock is lost.
+    with the same mark, so that no line or event is lost or written twice. A handler is told, by
+    `LockMissing`, only when its lock is lost.
     """
 
     def __init__(self, reporter: Reporter, config: WorkerConfig, held: Callable[[], list[Attempt]]) -> None:
@@ -41,15 +44,16 @@ class WaitingReporter:
         self._held = held
         self._waiting: dict[int, Turnstile] = {}
         """By the identity of the claim; empty while Redis is available."""
+        self._marks = map(f"{token_hex(4)}-{{}}".format, count())
 
     async def progress(self, claim: Claim, value: Any) -> None:
         await self._send(claim, partial(self._reporter.progress, claim, value))
 
-    async def log(self, claim: Claim, line: str) -> int:
-        return await self._send(claim, partial(self._reporter.log, claim, line))
+    async def log(self, claim: Claim, line: str, mark: str = "") -> int:
+        return await self._send(claim, partial(self._reporter.log, claim, line, mark or next(self._marks)))
 
-    async def emit(self, claim: Claim, step: str, data: Any) -> None:
-        await self._send(claim, partial(self._reporter.emit, claim, step, data))
+    async def emit(self, claim: Claim, step: str, data: Any, mark: str = "") -> None:
+        await self._send(claim, partial(self._reporter.emit, claim, step, data, mark or next(self._marks)))
 
     async def children_results(
         self, claim: Claim, queue: str | None = None, name: str | None = None

@@ -70,7 +70,8 @@ async def both_at_rest(app: Corral, server: Server) -> tuple[Keyspace, Keyspace]
         return None
     counts = await app.queue("mail").counts()
     assert counts[JobState.ACTIVE] == 0
-    return theirs, ours
+    # what a handler reported is marked for the life of a lock, beside what Node writes
+    return theirs, {name: value for name, value in ours.items() if not name.endswith(":marks")}
 
 
 def take_traces_apart(theirs: Keyspace, ours: Keyspace) -> None:

@@ -141,10 +141,10 @@ class ListReporter(ListPort):
     async def progress(self, claim: Claim[str], value: Any) -> None:
         await self._move(claim.job.id, progress=value)
 
-    async def log(self, claim: Claim[str], line: str) -> int:
+    async def log(self, claim: Claim[str], line: str, mark: str = "") -> int:
         return int(await self._store.call("RPUSH", f"{self._list}:log:{claim.job.id}", line))
 
-    async def emit(self, claim: Claim[str], step: str, data: Any) -> None:
+    async def emit(self, claim: Claim[str], step: str, data: Any, mark: str = "") -> None:
         return
 
     async def children_results(

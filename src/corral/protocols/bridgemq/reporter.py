@@ -18,11 +18,11 @@ class BridgemqReporter(BridgemqPort):
         event = b'{"progress":%b}' % payload.encode(value, "progress")
         await self._write(claim, "progress", codec.encode_progress(value, self._binding.clock()), event)
 
-    async def log(self, claim: Claim[ClaimReceipt], line: str) -> int:
-        return await self._write(claim, "log", str(line).encode("utf-8", "replace"), b"")
+    async def log(self, claim: Claim[ClaimReceipt], line: str, mark: str = "") -> int:
+        return await self._write(claim, "log", str(line).encode("utf-8", "replace"), b"", mark)
 
-    async def emit(self, claim: Claim[ClaimReceipt], step: str, data: Any) -> None:
-        await self._write(claim, "event", codec.encode_step(step), payload.encode(data, "data"))
+    async def emit(self, claim: Claim[ClaimReceipt], step: str, data: Any, mark: str = "") -> None:
+        await self._write(claim, "event", codec.encode_step(step), payload.encode(data, "data"), mark)
 
     async def children_results(
         self, claim: Claim[ClaimReceipt], queue: str | None = None, name: str | None = None
@@ -38,13 +38,15 @@ class BridgemqReporter(BridgemqPort):
         await self._store.run(SCRIPTS["beat"], self._keys.fixed, (*head, *arguments))
         return settings.beat_every_ms
 
-    async def _write(self, claim: Claim[ClaimReceipt], kind: str, value: str | bytes, event: bytes) -> int:
+    async def _write(
+        self, claim: Claim[ClaimReceipt], kind: str, value: str | bytes, event: bytes, mark: str = ""
+    ) -> int:
         job, receipt = claim.job, claim.receipt
         answer: int = await self._store.run(
             SCRIPTS["report"],
             [*self._keys.fixed, *self._keys.fences([job.id])],
             (*self._head(receipt.worker), job.id, receipt.fence, job.name, job.queue, kind, value, event,
-             job.options.keep_logs or DEFAULT_KEEP_LOGS),
+             job.options.keep_logs or DEFAULT_KEEP_LOGS, mark, self._binding.profile.lock_ms),
         )  # fmt: skip
         if answer < 0:
             error, detail = ERRORS[-answer]

@@ -200,7 +200,7 @@ class BullmqOperator(BullmqPort, BaseOperator):
 
     async def add_log(self, job_id: str, line: str, kept: int | None = None) -> int:
         """Append a line to a job's log, of which the last `kept` stay; return how many lines it has."""
-        return existing(await self._run("log", job_id, "", line, kept or ""), job_id)
+        return existing(await self._run("log", job_id, "", line, kept or "", "", ""), job_id)
 
     async def clear_log(self, job_id: str, kept: int = 0) -> None:
         """Delete a job's log but the last `kept` lines."""

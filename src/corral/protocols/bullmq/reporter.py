@@ -24,13 +24,15 @@ class BullmqReporter(BullmqPort):
     async def progress(self, claim: Claim[str], value: Any) -> None:
         await self._write("progress", claim, payload.encode(value, "progress"))
 
-    async def log(self, claim: Claim[str], line: str) -> int:
-        return await self._write("log", claim, line, claim.job.options.keep_logs or DEFAULT_KEEP_LOGS)
+    async def log(self, claim: Claim[str], line: str, mark: str = "") -> int:
+        kept = claim.job.options.keep_logs or DEFAULT_KEEP_LOGS
+        return await self._write("log", claim, line, kept, mark, self._binding.profile.lock_ms)
 
-    async def emit(self, claim: Claim[str], step: str, data: Any) -> None:
+    async def emit(self, claim: Claim[str], step: str, data: Any, mark: str = "") -> None:
         if step in RESERVED_EVENTS:
             raise InvalidOptions(f"event name {step!r} has a meaning of its own in BullMQ; use another")
-        await self._write("emit", claim, step, payload.encode(data, "data"))
+        encoded = payload.encode(data, "data")
+        await self._write("emit", claim, step, encoded, mark, self._binding.profile.lock_ms)
 
     async def children_results(
         self, claim: Claim[str], queue: str | None = None, name: str | None = None

@@ -21,17 +21,17 @@ class StreamsReporter(StreamsPort):
     async def progress(self, claim: Claim[EntryReceipt], value: Any) -> None:
         """Emit the progress as an event; the hash has the latest, and beside it its message."""
         encoded = payload.encode(value, "progress")
-        await self._write(claim, "progress", "worker.progress", encoded, *codec.encode_progress(value))
+        await self._write(claim, "progress", "worker.progress", encoded, "", *codec.encode_progress(value))
 
-    async def log(self, claim: Claim[EntryReceipt], line: str) -> int:
+    async def log(self, claim: Claim[EntryReceipt], line: str, mark: str = "") -> int:
         """Emit the line as an event; return 0, as the contract keeps no log whose lines could be counted."""
-        await self._write(claim, "log", "worker.log", codec.encode_line(line))
+        await self._write(claim, "log", "worker.log", codec.encode_line(line), mark)
         return 0
 
-    async def emit(self, claim: Claim[EntryReceipt], step: str, data: Any) -> None:
+    async def emit(self, claim: Claim[EntryReceipt], step: str, data: Any, mark: str = "") -> None:
         """Emit an event of type `event`, which cannot end a reader's tail."""
         encoded = payload.encode({} if data is None else data, "data")
-        await self._write(claim, "event", codec.encode_step(step), encoded)
+        await self._write(claim, "event", codec.encode_step(step), encoded, mark)
 
     async def children_results(
         self, claim: Claim[EntryReceipt], queue: str | None = None, name: str | None = None
@@ -48,7 +48,7 @@ class StreamsReporter(StreamsPort):
             await self._store.run(SCRIPTS["beat"], names, (*head, profile.lock_ms))
 
     async def _write(
-        self, claim: Claim[EntryReceipt], kind: str, step: str, data: bytes, *fields: str | bytes
+        self, claim: Claim[EntryReceipt], kind: str, step: str, data: bytes, mark: str, *fields: str | bytes
     ) -> None:
         keys, job, receipt = self._keys, claim.job, claim.receipt
         code = await self._store.run(
@@ -63,6 +63,8 @@ class StreamsReporter(StreamsPort):
                 kind,
                 step,
                 data,
+                mark,
+                self._binding.profile.lock_ms,
                 *fields,
             ),
         )

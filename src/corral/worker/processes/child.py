@@ -226,10 +226,10 @@ class PipeReporter:
     async def progress(self, claim: Claim, value: Any) -> None:
         await asyncio.wrap_future(self._pipe.progress(value))
 
-    async def log(self, claim: Claim, line: str) -> int:
+    async def log(self, claim: Claim, line: str, mark: str = "") -> int:
         return await asyncio.wrap_future(self._pipe.log(line))
 
-    async def emit(self, claim: Claim, step: str, data: Any) -> None:
+    async def emit(self, claim: Claim, step: str, data: Any, mark: str = "") -> None:
         await asyncio.wrap_future(self._pipe.emit(step, data))
 
     async def children_results(
