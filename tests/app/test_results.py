@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, JobContext, JobFailed, JobFilter, JobState, ResultGone, Transient, Unrecoverable
+from corral import (
+    Corral,
+    JobContext,
+    JobFailed,
+    JobFilter,
+    JobHandle,
+    JobState,
+    ResultGone,
+    Transient,
+    Unrecoverable,
+    Unsupported,
+)
 from tests.support.apps import ended, working
 from tests.support.polling import forever, until
 from tests.support.proxy import Proxy, ProxyFault, runs
@@ -231,6 +242,81 @@ async def test_a_handle_tells_state_progress_logs_and_events(app: Corral, protoc
     assert [kind for kind in seen if kind in ("added", "active", "progress", "completed")] == [
         "added", "active", "progress", "completed",
     ]  # fmt: skip
+
+
+@PROTOCOLS
+async def test_a_handle_cancels_and_retries_where_the_protocol_can(app: Corral, protocol: str) -> None:
+    is_broken = True
+
+    @app.job(NAME, protocol=protocol)
+    async def flaky() -> str:
+        if is_broken:
+            raise Unrecoverable("not yet")
+        return "at last"
+
+    cancelled = await flaky.add()
+    assert await cancelled.cancel(), "it waits"
+    with pytest.raises((JobFailed, ResultGone)):
+        await cancelled.result(timeout=20)
+    async with working(app, lock_ms=400):
+        handle = await flaky.add()
+        assert await handle.wait(timeout=20) is JobState.DEAD
+        is_broken = False
+        if protocol == "streams":
+            with pytest.raises(Unsupported, match="has no retry"):
+                await handle.retry()
+        else:
+            assert await handle.retry()
+            assert await handle.result(timeout=20) == "at last"
+        assert not await handle.cancel(), "it has ended"
+
+
+KNOWN: dict[str, dict[str, Any]] = {
+    "bullmq": {"id": "order-17"},
+    "streams": {"idempotency_key": "order-17"},
+    "bridgemq": {"id": "order-17"},
+}
+
+
+@PROTOCOLS
+async def test_a_job_that_was_there_already_is_the_stored_one(app: Corral, protocol: str) -> None:
+    @app.job(NAME, protocol=protocol)
+    async def double(number: int) -> int:
+        return 2 * number
+
+    once = double.options(**KNOWN[protocol])
+    first, again = await once.add(4), await once.add(4)
+    assert (first.existed, again.existed, again.id, again.data) == (False, True, first.id, {"number": 4})
+    async with working(app):
+        assert await asyncio.gather(first.result(20), again.result(20)) == [8, 8]
+
+
+@PROTOCOLS
+def test_a_plain_function_asks_a_handle_everything(url: str, protocol: str) -> None:
+    app = Corral(url)
+
+    @app.job(NAME, protocol=protocol)
+    async def speak(job: JobContext, word: str) -> str:
+        await job.progress(50)
+        await job.log(word)
+        return word.upper()
+
+    async def work(handle: JobHandle[str]) -> JobState:
+        async with working(app):
+            return await handle.wait(timeout=20)
+
+    async def kinds(handle: JobHandle[str]) -> list[str]:
+        return [event.kind async for event in handle.events()]
+
+    handle = app.sync(speak.add("moo"))
+    assert app.sync(handle.state()) is JobState.WAITING
+    assert app.sync(work(handle)) is JobState.COMPLETED
+    assert (app.sync(handle.result()), app.sync(handle.progress())) == ("MOO", 50)
+    assert app.sync(handle.logs()) == ["moo"]
+    assert app.sync(kinds(handle))[-1] == "completed"
+    assert not app.sync(handle.cancel())
+    app.sync(app.close())
+    app.sync.close()
 
 
 async def test_a_handle_cancels_and_retries(app: Corral) -> None:

@@ -129,6 +129,31 @@ def test_views_without_an_event_loop_add_a_job_once(app: Corral) -> None:
     assert app.sync(app.queue("letters").counts())[JobState.COMPLETED] == 1
 
 
+def test_the_examples_are_tested_with_the_pytest_plugin() -> None:
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-c",
+            os.devnull,
+            "--rootdir",
+            ".",
+            "-p",
+            "no:cacheprovider",
+            ".",
+        ],
+        cwd=EXAMPLES,
+        env={name: value for name, value in os.environ.items() if name != "REDIS_URL"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (ended.returncode, "4 passed" in ended.stdout) == (0, True), ended.stdout + ended.stderr
+
+
 def letters(app: Corral) -> int:
     """How many letters wait, if they are the right ones."""
     job = app.sync(app.queue("letters").job("reader-3"))
