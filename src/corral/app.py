@@ -449,7 +449,7 @@ class Corral(Hooks):
             delays=reconnect.delay,
             max_tries=reconnect.max_tries,
             policy=self.policy,
-            clock=self.clock,
+            clock=self._clock,
             metrics=self.metrics.queue(protocol.spec.name, queue, protocol.spec.metric_names),
             has_delays=Capability.DELAY in protocol.spec.capabilities,
             **options,

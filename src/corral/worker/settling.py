@@ -99,11 +99,12 @@ class Settler:
             attempt.is_ended = True
             settlement = Settlement(attempt.claim, outcome, self._clock())
             self._ended(EndedAttempt(attempt, settlement, seconds))
-            if isinstance(outcome, _FAILED):
+            if type(outcome) is Completed:  # the usual case first: this runs once for every job
+                if self._logs_completed:
+                    job = attempt.claim.job
+                    self._log.debug("completed", job=job.id, name=job.name, seconds=round(seconds or 0, 6))
+            elif isinstance(outcome, _FAILED):
                 self._log_failure(attempt.claim.job, outcome)
-            elif self._logs_completed and isinstance(outcome, Completed):
-                job = attempt.claim.job
-                self._log.debug("completed", job=job.id, name=job.name, seconds=round(seconds or 0, 6))
             elif isinstance(outcome, Abandoned):
                 job = attempt.claim.job
                 self._log.error("an attempt is left unsettled", job=job.id, name=job.name, why=outcome.reason)

@@ -197,10 +197,10 @@ def decode_job(
     """Return a job from the fields of its hash; with `claimed_at` those from before its claim."""
     fields = fields_of(flat)
     if claimed_at is not None and fields.keys() == NEW_FIELDS:
-        # the usual case first: this runs once for every job
+        # the usual case first: this runs once for every job, so what `text` does is written out
         return Job(
-            id=job_id if isinstance(job_id, str) else text(job_id),
-            name=text(fields[b"name"]),
+            id=job_id if isinstance(job_id, str) else job_id.decode("utf-8", "replace"),
+            name=fields[b"name"].decode("utf-8", "replace"),
             data=payload.decode(fields[b"data"]),
             queue=queue,
             options=decode_options(fields[b"opts"]),
