@@ -57,7 +57,7 @@ dist: .make/release
 
 # Every page of the dashboard in both themes and three widths; some of them are pictures of the documentation.
 screenshots: setup
-	$(BIN)/python -m tests.support.screenshots .make/screenshots
+	$(BIN)/python -m tests.support.screenshots .make/screenshots $(PAGES)
 
 clean:
 	rm -rf .make .venv node_modules build dist src/*.egg-info

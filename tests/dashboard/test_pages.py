@@ -127,6 +127,39 @@ def test_what_a_protocol_lacks_is_absent_with_its_reason(
     )
 
 
+@pytest.mark.parametrize(("protocol", "queue", "name"), QUEUES)
+def test_the_actions_of_a_queue_are_on_the_page_of_all_queues(
+    gateway: Gateway, samples: Samples, browser: Chromium, protocol: str, queue: str, name: str
+) -> None:
+    samples.add(protocol, queue, name, {})
+    open_page(browser, gateway, "", "Queues")
+    browser.until(row(queue, protocol))
+    browser.click(f"button[aria-label='Actions of {queue}']")
+    browser.until("!!document.querySelector('dialog[open]')")
+    texts = browser.value("[...document.querySelectorAll('dialog .tools > *')].map((one) => one.textContent)")
+    assert texts == [
+        "Add job",
+        "Pause",
+        "Retry dead",
+        "Replay dead",
+        "Drain",
+        "Clean",
+        "Limits",
+        "Obliterate",
+    ]
+    reasons = browser.value("[...document.querySelectorAll('dialog .absent')].map((one) => one.title)")
+    assert all(reasons), "what is not possible says why"
+    if protocol == "streams":
+        return
+    browser.click("dialog .tools button", "Pause")
+    browser.until("document.querySelectorAll('dialog[open]').length === 2")
+    browser.value(
+        "void [...document.querySelectorAll('dialog')].pop().querySelector('[type=submit]').click()"
+    )
+    browser.until("!document.querySelector('dialog[open]')")
+    browser.until(f"({row(queue, protocol)}).Queue.includes('paused')")
+
+
 def test_rows_are_selected_and_changed_together(
     gateway: Gateway, samples: Samples, browser: Chromium
 ) -> None:

@@ -22,6 +22,7 @@ IMAGES = {
     "queues-light-1280": "dashboard.png",
     "job-light-1280": "dashboard-job.png",
     "dead-dark-1280": "dashboard-dead.png",
+    "history-light-1280": "dashboard-history.png",
 }
 """The pictures that the documentation uses, and their names there."""
 
@@ -84,7 +85,8 @@ async def run_demo(url: str, output: Addresses) -> None:
     await keep(url, output)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, names: list[str]) -> None:
+    """Take the pictures of these pages; of all where none is named."""
     folder.mkdir(parents=True, exist_ok=True)
     output = Addresses()
     with EmbeddedServer(temporary=True) as server, tempfile.TemporaryDirectory() as profile:
@@ -95,11 +97,13 @@ def main(folder: Path) -> None:
         httpx2.post(f"{output.dashboard}v1/queues/bullmq/mail/tasks", json=replay)
         with Chromium(Path(profile)) as browser:
             for name, address in pages_of(output.dashboard).items():
-                take(browser, folder, name, address)
-                print(name)
+                if not names or name in names:
+                    take(browser, folder, name, address)
+                    print(name)
         for name, image in IMAGES.items():
-            shutil.copy(folder / f"{name}.png", Path("docs/images") / image)
+            if (picture := folder / f"{name}.png").exists():
+                shutil.copy(picture, Path("docs/images") / image)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

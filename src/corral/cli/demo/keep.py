@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from random import Random
 from tempfile import TemporaryDirectory
@@ -12,6 +12,8 @@ from urllib.request import Request, urlopen
 from corral.app import Corral
 from corral.cli.demo.http import gateway
 from corral.cli.demo.steps import DemoOutput
+from corral.cli.demo.week import Attempt, made_up_attempts, write_week
+from corral.core.cron import Cron
 from corral.core.job import Job
 from corral.core.ports import Flow
 from corral.errors import InvalidOptions, Transient, Unrecoverable
@@ -19,6 +21,7 @@ from corral.queue import Queue
 
 FIRST_REPLAY_S = 5.0
 REPLAY_S = 20.0
+WEEK = 7
 PAUSE_S = 0.1
 """Between two jobs of each protocol."""
 
@@ -40,15 +43,29 @@ async def keep(url: str, demo: DemoOutput) -> None:
 
 def _week(app: Corral, folder: str) -> str | None:
     """Return a lake with a made-up week; None where the packages that read one are not installed."""
-    from corral.cli.demo.week import write_week
     from corral.gateway.history import check_packages
 
     try:
         check_packages()
     except InvalidOptions:
         return None
-    write_week(folder, app.clock())
+    now = app.clock()
+    write_week(folder, now, [*made_up_attempts(now), *_nightly(now)])
     return folder
+
+
+def _nightly(now: int) -> Iterator[Attempt]:
+    """Yield the firings of the schedule `nightly` in that week; one of them failed."""
+    cron, at = Cron.parse("0 3 * * *", "Europe/Berlin"), now
+    for number in range(WEEK):
+        fired = cron.last_until(at)
+        assert fired is not None
+        at = fired - 1
+        outcome, reason = ("dead", "disk full") if number == 3 else ("completed", None)
+        yield Attempt(
+            "bullmq", "imports", f"repeat:nightly:{fired}", "import-file", 1, "demo-1", fired, fired + 40,
+            fired + 5400 + number * 100, outcome, reason,
+        )  # fmt: skip
 
 
 def _print_addresses(demo: DemoOutput, url: str, address: str) -> None:

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 
 // columns: [{ title, className, key, hint }]; key: the name by which a click on the title sorts
-export function table({ label, columns, onSort, sorted, selectable = false, onSelect }) {
+export function table({ label, columns, className, onSort, sorted, selectable = false, onSelect }) {
   const rows = new Map();
   const selected = new Set();
   const body = h("tbody");
@@ -12,13 +12,15 @@ export function table({ label, columns, onSort, sorted, selectable = false, onSe
     changed();
   } }) : null;
   const head = columns.map((column) => {
+    // of a column of buttons, each says itself what it is
+    if (!column.title) return h("td", { class: column.className });
     if (!column.key || !onSort) return h("th", { scope: "col", class: column.className, title: column.hint }, column.title);
     const isSorted = sorted?.key === column.key;
     return h("th", { scope: "col", class: column.className, title: column.hint, "aria-sort": isSorted ? (sorted.isUp ? "ascending" : "descending") : undefined },
       h("button.sort", { type: "button", onclick: () => onSort(column.key) }, column.title, isSorted ? h("span", { "aria-hidden": "true" }, sorted.isUp ? " ↑" : " ↓") : null));
   });
   const element = h("div.scroll", { role: "region", "aria-label": label, tabindex: "0" },
-    h("table.rows", {}, h("thead", {}, h("tr", {}, selectable ? h("th.check", {}, all) : null, head)), body));
+    h(`table.rows${className ? `.${className}` : ""}`, {}, h("thead", {}, h("tr", {}, selectable ? h("th.check", {}, all) : null, head)), body));
 
   function choose(key, row, isChosen) {
     if (isChosen) selected.add(key); else selected.delete(key);

@@ -103,14 +103,15 @@ export async function open({ params, signal, show, fail }) {
     body.replaceChildren(
       cards([["Added", series.added ? compact(sum(series.added)) : "–"], ["Completed", compact(sum(series.completed))], ["Retried", compact(sum(series.retry))], ["Dead", compact(sum(series.dead)), sum(series.dead) ? "is-bad" : ""],
         ["Attempts that failed", total ? percent(failed / total) : "–"], ["In the lake up to", view.reaches_to ? time(view.reaches_to) : "–"]]),
-      total ? h("div.page", {},
+      total ? h("div.history", {},
         section("Throughput", bars({ ...common, title: "Attempts that ended", unit: `in ${duration(stepMs)}; a click shows the jobs`,
           series: [{ name: "completed", className: "is-completed", points: series.completed }, { name: "retried", className: "is-delayed", points: series.retry }, { name: "dead", className: "is-dead", points: series.dead }] })),
         section("Most failures", spikes(view)),
         h("div.columns.charts", {}, section("Waits", quantiles("wait", "is-waiting")), section("Runs", quantiles("run", "is-completed"))),
         section("Queues", rowsOf("Queues", view.queues, "Queue", queueCell, view)),
         section("Names", rowsOf("Names", view.names, "Name", nameCell, view)),
-        h("div.columns", {}, section("Slowest names", rowsOf("Slowest names", view.slowest, "Name", nameCell, view)), section("Most failing names", rowsOf("Most failing names", view.failing, "Name", nameCell, view))),
+        section("Slowest names", rowsOf("Slowest names", view.slowest, "Name", nameCell, view)),
+        section("Most failing names", rowsOf("Most failing names", view.failing, "Name", nameCell, view)),
         section("Workers", rowsOf("Workers", view.workers, "Worker", workerCell, view)))
         : empty("The lake has nothing of this time.", h("code", {}, "corral lake run"), " brings it up to date."));
   }

@@ -23,7 +23,7 @@ const COLUMNS = [
   { title: "Oldest", key: "oldest", className: "number wide", hint: "age of the next job to run" },
   { title: "Workers", key: "workers", className: "number" },
   { title: "Trend", className: "spark-cell wide", hint: "jobs completed" },
-  { title: "Actions" },
+  { title: "", className: "menu" },
 ];
 const HOUR = 3600000;
 const SPANS = { 1: "Last hour", 168: "Last 7 days", 720: "Last 30 days" };
@@ -61,7 +61,7 @@ export async function open({ params, signal, show, fail }) {
   function makeTable() {
     sparks.clear();
     looks.clear();
-    rows = table({ label: "Queues", columns: COLUMNS, sorted, onSort: (key) => {
+    rows = table({ label: "Queues", columns: COLUMNS, className: "dense", sorted, onSort: (key) => {
       sorted = { key, isUp: sorted.key === key ? !sorted.isUp : key === "name" };
       setParams({ sort: key, up: sorted.isUp ? undefined : "0" });
       makeTable();

@@ -8,7 +8,7 @@ import { empty, heading, protocolBadge, section } from "../parts.js";
 import { jobLink, queueLink } from "../router.js";
 import { table } from "../table.js";
 
-const COLUMNS = [{ title: "Worker", className: "id" }, { title: "Where" }, { title: "Since", className: "number wide" }, { title: "Last seen", className: "number" }, { title: "Queues" }, { title: "Runs now", className: "grow" }, { title: "Capabilities", className: "wide clip" }];
+const COLUMNS = [{ title: "Worker", className: "id" }, { title: "Where" }, { title: "Since", className: "number wide" }, { title: "Last seen", className: "number" }, { title: "Queues" }, { title: "Runs now", className: "grow" }, { title: "Capabilities", className: "wide clip roomy" }];
 
 export async function open({ signal, show }) {
   const holder = h("div");
