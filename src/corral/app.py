@@ -27,7 +27,6 @@ from corral.core.options import (
     OptionValues,
     checked_attempts,
     checked_backoff,
-    checked_keep,
     seconds,
 )
 from corral.core.outcome import RetryPolicy
@@ -51,6 +50,7 @@ from corral.store.embedded import EmbeddedServer
 from corral.sync import SyncRunner
 from corral.telemetry.logs import logger, warn_of_clock
 from corral.worker import (
+    ANY_NAME,
     DEFAULT_CONCURRENCY,
     Connections,
     HandlerRegistry,
@@ -112,6 +112,7 @@ class Corral(Hooks):
         backoff: BackoffRule | None = None,
         keep_completed: int | timedelta | Keep | Mapping[str, Any] | None = None,
         keep_dead: int | timedelta | Keep | Mapping[str, Any] | None = None,
+        unknown_after: float | timedelta | None = None,
         lifespan: Callable[["Corral"], AbstractAsyncContextManager[Any]] | None = None,
         clock: Callable[[], int] | None = None,
         metrics: "Metrics | None" = None,
@@ -142,9 +143,9 @@ class Corral(Hooks):
             else checked_backoff("default_backoff", default_backoff),
             random=random.random,
         )
-        self._keep = {"keep_completed": keep_completed, "keep_dead": keep_dead}
-        for name, value in self._keep.items():
-            checked_keep(name, value)
+        defaults = {"keep_completed": keep_completed, "keep_dead": keep_dead, "unknown_after": unknown_after}
+        self._defaults = {name: value for name, value in defaults.items() if value is not None}
+        profile_of(None, {}, self._defaults)  # refuses what does not fit
         self._clock = clock or ServerClock(wall_clock, warn_of_clock)
         self._metrics = metrics
         self.sync = SyncRunner()
@@ -318,7 +319,7 @@ class Corral(Hooks):
             )
         open_resources = SharedLifespan(self.lifespan)
         listeners = [*self.listeners, *([] if listener is None else [listener])]
-        who = profile_of(name, options, self._keep)
+        who = profile_of(name, options, self._defaults)
         return [
             self._worker(
                 protocol_named(where),
@@ -440,6 +441,8 @@ class Corral(Hooks):
 
         if who.promote_ms is None:
             who = msgspec.structs.replace(who, promote_ms=protocol.spec.promote_ms)
+        names = registry.names
+        who = msgspec.structs.replace(who, serves=None if ANY_NAME in names else tuple(names))
         config = WorkerConfig(
             protocol=protocol.spec.name,
             queue=queue,

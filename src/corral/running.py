@@ -5,8 +5,10 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
+from corral.core.outcome import Unhandled
 from corral.core.ports import RestReason
 from corral.errors import InvalidOptions, RedisError
 from corral.queue import Queue
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from corral.app import Corral
     from corral.worker.worker import Worker
 
+LEFT_TO_OTHERS_S = 3.0
+"""Jobs that wait while every worker has been idle for so long cannot be claimed by these workers."""
 IDLE_CHECK_S = 0.05
 """How often a burst looks whether there is anything left to do."""
 
@@ -165,16 +169,22 @@ async def stop_when_idle(
     """Call `stop` once no worker holds a job and no queue has waiting ones, but for paused queues.
 
     The values return the number of waiting jobs: a job that one worker ran may have added some to the queue
-    of another, after that one found nothing to claim.
+    of another, after that one found nothing to claim. Jobs that wait although every worker is idle for longer
+    are for others.
     """
+    busy_at = monotonic()
     while True:
-        if all(is_idle(worker) for worker in workers):
+        if not all(is_idle(worker) for worker in workers):
+            busy_at = monotonic()
+        else:
             counts = [count for worker, count in workers.items() if is_idle(worker, (RestReason.DRAINED,))]
             try:
                 has_waiting = any([await count() for count in counts])
             except RedisError:
                 has_waiting = True  # unknown; the workers wait for Redis
-            if not has_waiting and all(is_idle(worker) for worker in workers):
+                busy_at = monotonic()
+            is_left = monotonic() - busy_at > LEFT_TO_OTHERS_S
+            if (not has_waiting or is_left) and all(is_idle(worker) for worker in workers):
                 stop()
                 return
         await asyncio.sleep(IDLE_CHECK_S)
@@ -235,7 +245,7 @@ async def _run_due(app: "Corral") -> tuple[int, int | None]:
 
     def count(event: WorkerEvent) -> None:
         nonlocal settled
-        settled += event.kind is WorkerEventKind.SETTLED
+        settled += event.kind is WorkerEventKind.SETTLED and not isinstance(event.outcome, Unhandled)
 
     while True:
         settled = 0

@@ -15,6 +15,7 @@ from corral.worker import Listener, default_name
 IDENTITY = ("server_id", "stack", "capabilities", "region")
 """The attributes of a worker where jobs are routed."""
 LONGEST_EVENTS = 2**31 - 1
+LONGEST_UNKNOWN_S = 30 * 86_400
 
 _WORKER_NAME = re.compile(r"[!-~]{1,255}")
 _TIMES = ("lock_ms", "recover_ms", "promote_ms")
@@ -35,6 +36,8 @@ class ProfileOptions(TypedDict, total=False):
     keep_completed: int | timedelta | Keep | Mapping[str, Any] | None
     keep_dead: int | timedelta | Keep | Mapping[str, Any] | None
     metrics_points: int | None
+    unknown_after: float | timedelta | None
+    """Seconds, or a timedelta: how long jobs without a handler are left to other workers; 0: not at all."""
     server_id: str | None
     stack: Sequence[str] | None
     capabilities: Sequence[str] | None
@@ -60,9 +63,9 @@ def check_names(options: Mapping[str, Any], others: Collection[str]) -> None:
             raise InvalidOptions(unknown_option(name, known))
 
 
-def profile_of(name: str | None, options: Mapping[str, Any], keep: Mapping[str, Any]) -> Profile:
-    """Return the profile of a worker; `keep` has the app's own defaults."""
-    given = {**keep, **{option: value for option, value in options.items() if value is not None}}
+def profile_of(name: str | None, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> Profile:
+    """Return the profile of a worker; `defaults` are the app's own."""
+    given = {**defaults, **{option: value for option, value in options.items() if value is not None}}
     given.pop("heartbeat", None)
     extra = dict(given.pop("extra", {}))
     extra |= {part: given.pop(part) for part in IDENTITY if part in given}
@@ -71,6 +74,8 @@ def profile_of(name: str | None, options: Mapping[str, Any], keep: Mapping[str, 
     for option in _TIMES:
         if option in given:
             given[option] = milliseconds(given[option])
+    if "unknown_after" in given:
+        given["unknown_ms"] = _checked_unknown(given.pop("unknown_after"))
     for option in ("keep_completed", "keep_dead"):
         given[option] = checked_keep(option, given.get(option))
     return Profile(name=default_name() if name is None else _check_worker_name(name), extra=extra, **given)
@@ -94,6 +99,17 @@ def _checked_events(count: Any) -> int:
     if type(count) is not int or not 1 <= count <= LONGEST_EVENTS:
         raise InvalidOptions(f"max_events={count!r} is not a whole number from 1 to {LONGEST_EVENTS}")
     return count
+
+
+def _checked_unknown(after: Any) -> int:
+    interval = seconds(after)
+    is_number = isinstance(interval, int | float) and not isinstance(interval, bool)
+    if not is_number or not 0 <= interval <= LONGEST_UNKNOWN_S:
+        raise InvalidOptions(
+            f"unknown_after={after!r} is not between 0 and {LONGEST_UNKNOWN_S} seconds; "
+            f"give seconds or a timedelta, or 0 to end jobs without a handler at once"
+        )
+    return int(interval * 1000)
 
 
 def _check_worker_name(name: str) -> str:

@@ -20,9 +20,10 @@ from corral import (
     Transient,
     Unrecoverable,
 )
+from corral.protocols import protocol_names
 from tests.support import handlers
 from tests.support.apps import ended, reached, working
-from tests.support.polling import becomes_true, forever
+from tests.support.polling import becomes_true, forever, until
 
 SHORT_LOCK = {"lock_ms": 400}
 """A cancellation reaches its handler with the next renewal: a quarter of this."""
@@ -367,13 +368,54 @@ async def test_a_result_that_is_no_json_ends_the_job_with_the_reason(app: Corral
     assert "result.seen is {1, 2} (set); use a list" in job.reason
 
 
+@pytest.mark.parametrize("protocol", protocol_names())
+async def test_jobs_are_run_by_the_worker_that_has_a_handler_for_them(
+    app: Corral, url: str, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = ("embed", "rag") if protocol == "streams" else ("old", "new")
+    app.job(old, protocol=protocol)(handlers.where_it_runs)
+    async with Corral(url) as other:
+        other.job(new, protocol=protocol)(handlers.where_it_runs)
+        queue = app.queue(protocol=protocol)
+        names = [old, new, new, old, new]
+        async with working(app, name="first"):
+            ids = [(await queue.add(name, {})).id for name in names]
+            await ended(queue, ids[3])
+            async with working(other, name="second"):
+                jobs = [await ended(queue, job_id, 5) for job_id in ids]
+                late = await ended(queue, (await queue.add(new, {})).id, 5)
+    workers = {old: "first", new: "second"}
+    assert {(job.state, job.attempts_made) for job in jobs} == {(JobState.COMPLETED, 1)}
+    if protocol != "streams":  # whose jobs have no worker
+        assert [job.worker for job in jobs] == [workers[name] for name in names]
+    assert late.started_at is not None
+    # bullmq: its first postponement; the others: within a second
+    assert late.started_at - late.created_at < (1500 if protocol == "bullmq" else 1000)
+    warned = [record for record in caplog.records if "without a handler" in record.message]
+    assert len([record for record in warned if f"'{new}'" in record.getMessage()]) == 1
+
+
+async def test_a_worker_records_the_names_it_has_no_handler_for(app: Corral) -> None:
+    app.job("known")(handlers.where_it_runs)
+    queue = app.queue()
+    await queue.add("unknown", {})
+    async with working(app, lock_ms=400):
+
+        async def names() -> list[str]:
+            records = [worker.record for worker in await queue.workers()]
+            return [name for record in records if record is not None for name in record.unhandled]
+
+        await until(lambda: names(), "the worker's record names what it has no handler for")
+        assert await names() == ["unknown"]
+
+
 @PROTOCOLS
 async def test_a_job_without_a_handler_ends_with_a_clear_reason(
     app: Corral, protocol: str, name: str
 ) -> None:
     other = "rag" if protocol == "streams" else "other"
     app.job(other, protocol=protocol)(handlers.where_it_runs)
-    async with working(app):
+    async with working(app, unknown_after=0):
         job = await ended(app.queue(protocol=protocol), (await app.queue(protocol=protocol).add(name, {})).id)
     assert job.state is JobState.DEAD
     assert job.reason == f"no handler for job name {name!r}; this worker knows {other!r}"

@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from corral import Corral
 from corral.doctor.node import check_version, judge_clock
 from tests.cli.conftest import AppQueue, Shell
 from tests.servers.matrix.kinds import documented_rules
+from tests.support.apps import working
 from tests.support.cluster import ClusterServer, cluster_of
+from tests.support.handlers import where_it_runs
+from tests.support.polling import until
 from tests.support.proxy import Command, Link, Proxy
 from tests.support.servers import Server, free_port, start_valkey
 
@@ -54,6 +58,26 @@ def test_a_healthy_server_has_nothing_to_mend(
     result = shell("doctor", "--port", str(free_port()))
     assert result.code == 0
     assert result.out.splitlines()[-1] == f"nothing to mend at {healthy_server.url}"
+
+
+async def test_names_that_no_worker_has_a_handler_for_are_to_be_mended(
+    healthy_server: Server, shell: Shell, url: str
+) -> None:
+    async with Corral(url) as app:
+        app.job("sow", queue="farm")(where_it_runs)
+        for name in ("sow", "reap"):
+            await app.queue("farm").add(name, {})
+        async with working(app, lock_ms=400):
+
+            async def findings() -> list[Any]:
+                result = await asyncio.to_thread(shell, "doctor", "--json", "--port", str(free_port()))
+                return [finding for finding in result.documents if finding["check"] == "handlers"]
+
+            await until(findings, "the doctor finds the name without a handler")
+            [finding] = await findings()
+    assert finding["level"] == "mend"
+    assert "no worker of queue 'farm' of protocol 'bullmq'" in finding["finding"]
+    assert finding["finding"].endswith("has a handler for its jobs called 'reap'")
 
 
 def test_a_server_that_evicts_is_to_be_mended(healthy_server: Server, shell: Shell) -> None:

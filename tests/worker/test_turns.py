@@ -7,6 +7,7 @@ import time
 import pytest
 
 from corral.core.job import Backoff, JobOptions, JobState
+from corral.core.ports import Profile
 from corral.errors import (
     InvalidOptions,
     InvalidPayload,
@@ -283,7 +284,7 @@ async def test_a_job_without_a_handler_dies_with_a_reason_that_names_those_there
     async def known(job):
         pass
 
-    async with harness.worker():
+    async with harness.worker(profile=Profile(name="w", unknown_ms=0)):
         [job] = await harness.ended(*await harness.submit("unknown", {}, options=AT_ONCE))
     assert job.state is JobState.DEAD
     assert job.reason == "no handler for job name 'unknown'; this worker knows 'known'"

@@ -67,6 +67,16 @@ class WaitingChildren(Struct, frozen=True, tag=True):
     """Run again when its children have finished; no attempt spent."""
 
 
+class Unhandled(Struct, frozen=True, tag=True):
+    """No handler for it in this worker: left to others, and no attempt spent.
+
+    It ends dead with this reason when no worker has had a handler for it for `after` ms.
+    """
+
+    reason: str
+    after: int
+
+
 class AlreadyMoved(Struct, frozen=True, tag=True):
     """The handler has settled the job itself."""
 
@@ -78,7 +88,16 @@ class Abandoned(Struct, frozen=True, tag=True):
 
 
 Outcome = (
-    Completed | Retry | Dead | Cancelled | Released | Postponed | WaitingChildren | AlreadyMoved | Abandoned
+    Completed
+    | Retry
+    | Dead
+    | Cancelled
+    | Released
+    | Postponed
+    | WaitingChildren
+    | Unhandled
+    | AlreadyMoved
+    | Abandoned
 )
 _ERROR_LINE = re.compile(r"^([A-Za-z_][\w.<>]*)(?::|$)")
 UNWRITTEN = (AlreadyMoved, Abandoned)

@@ -68,6 +68,8 @@ class Turn(Struct, Generic[R], frozen=True):
     verdicts: Sequence[SettleError | None]
     claims: Sequence[Claim[R]]
     rest: Rest
+    unhandled: Sequence[str] = ()
+    """Names of waiting jobs that were not claimed because the worker has no handler for them."""
 
 
 class Extension(Struct, Generic[R], frozen=True):
@@ -122,6 +124,9 @@ class QueueLimits(Struct, frozen=True):
     rate: Limit | None = None
 
 
+UNKNOWN_MS = 3_600_000
+
+
 class Profile(Struct, frozen=True, kw_only=True):
     """A worker's settings as far as a protocol needs them; it ignores those it does not know."""
 
@@ -137,6 +142,10 @@ class Profile(Struct, frozen=True, kw_only=True):
     keep_completed: Keep | None = None
     keep_dead: Keep | None = None
     metrics_points: int | None = None
+    serves: tuple[str, ...] | None = None
+    """The names of jobs that the worker has handlers for; None: any."""
+    unknown_ms: int = UNKNOWN_MS
+    """How long jobs without a handler are left to other workers; 0: they end at once."""
     extra: dict[str, Any] = {}
     """Settings only one protocol knows (capabilities, region …)."""
 
@@ -331,6 +340,8 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     """The jobs that have run longest, at most `MOST_RUNNING`."""
     handlers: dict[str, Any] = {}
     """Job names, each with the JSON schema of its data; None where the handler takes any."""
+    unhandled: dict[str, int] = {}
+    """Job names without a handler here, and when such a job was last seen (ms since the epoch)."""
 
 
 MOST_RUNNING = 100

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from corral.core.job import Claim, Job, R
 from corral.core.outcome import UNWRITTEN, Settlement
-from corral.core.ports import Added, Extension, Ledger, Recovery, Rest, RestReason, Turn
+from corral.core.ports import Added, Extension, Ledger, Profile, Recovery, Rest, RestReason, Turn
 from corral.errors import (
     AddInterrupted,
     InvalidName,
@@ -23,7 +23,7 @@ from corral.errors import (
 )
 from corral.protocols.base import Binding, BoundPort
 from corral.protocols.batches import MOST_ROWS, cuts, overlapped
-from corral.protocols.wire import text
+from corral.protocols.wire import pack, text
 from corral.store.client import BlockingConnection
 from corral.store.errors import may_have_run
 
@@ -44,11 +44,13 @@ class TripReceipt(Struct, frozen=True):
 
 
 class TripAnswer(Struct, Generic[R], frozen=True):
-    """The answer to a trip: settlements that were not applied, by their index; new claims; and the rest."""
+    """The answer to a trip: settlements that were not applied, by their index; new claims; and the rest,
+    with the names of jobs that the worker has no handler for."""
 
     failed: Iterable[tuple[int, SettleError]]
     claims: Sequence[Claim[R]]
     rest: Rest
+    unhandled: Sequence[str] = ()
 
 
 class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
@@ -192,7 +194,7 @@ class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
             self._unanswered = None
         for index, error in answer.failed:
             verdicts[positions[index]] = error
-        return Turn(verdicts, answer.claims, answer.rest)
+        return Turn(verdicts, answer.claims, answer.rest, answer.unhandled)
 
     @property
     def unanswered(self) -> R | None:
@@ -304,6 +306,14 @@ def added_jobs(ids: Sequence[str], existing: Iterable[int]) -> list[Added | Refu
     for index in existing:
         added[index] = Added(ids[index], existed=True)
     return added
+
+
+def served_names(profile: Profile) -> bytes:
+    """Return the names of jobs that a worker has handlers for, packed; empty where it takes any.
+
+    Where jobs without a handler are to end at once, it takes them as well.
+    """
+    return b"" if profile.serves is None or profile.unknown_ms == 0 else pack(profile.serves)
 
 
 def settle_errors(

@@ -23,7 +23,8 @@ WAITING, DEPTH = "waiting", "depth"
 class QueueRecords(BoundPort):
     """The records and counts of one queue's workers.
 
-    One key for each worker and one for each hour of the last day, besides the names; all of them expire.
+    One key for each worker and one for each hour of the last day, besides the names of workers and those of
+    their handlers; all of them expire.
     """
 
     def __init__(self, binding: Binding, protocol: str, inspector: Inspector) -> None:
@@ -32,6 +33,8 @@ class QueueRecords(BoundPort):
         # namespace and queue have the hash tag, where there is one: all of these keys share a slot
         self._prefix = f"corral:{protocol}:{binding.namespace}:{binding.queue}:"
         self._names = f"{self._prefix}workers"
+        self._served = f"{self._prefix}served"
+        """When each job name last had a handler: the scripts of the protocols read it."""
 
     async def write(
         self, record: WorkerRecord, counts: Mapping[int, Mapping[str, int]], keep_ms: int
@@ -47,6 +50,7 @@ class QueueRecords(BoundPort):
             flat = hours.setdefault(minute - minute % HOUR_MS, [])
             for name, count in fields.items():
                 flat += (_field(minute, name), count)
+        served_ms = max(DAY_MS, 2 * self._binding.profile.unknown_ms)
         for hour, flat in hours.items():
             is_now = hour <= this_minute < hour + HOUR_MS
             values = [
@@ -57,9 +61,10 @@ class QueueRecords(BoundPort):
             ]
             await self._store.run(
                 SCRIPTS["record"],
-                (self._names, self._record_key(record.name), self._hour_key(hour)),
-                (record.name, _encode(record), keep_ms, DAY_MS + HOUR_MS, pack(flat), pack(values)),
-            )
+                (self._names, self._record_key(record.name), self._hour_key(hour), self._served),
+                (record.name, _encode(record), keep_ms, DAY_MS + HOUR_MS, pack(flat), pack(values),
+                 record.at, pack(list(record.handlers)), served_ms),
+            )  # fmt: skip
 
     async def forget(self, worker: str) -> None:
         await self._store.pipe([("DEL", self._record_key(worker)), ("SREM", self._names, worker)])

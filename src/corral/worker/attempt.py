@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from corral.core.job import Claim
-from corral.core.outcome import Settlement
+from corral.core.outcome import Outcome, Settlement
 from corral.worker.context import BaseJobContext
 from corral.worker.handlers import Handler
 
@@ -51,9 +51,9 @@ class Attempt(Struct, eq=False):
 
 
 class RefusedAttempt(Attempt, eq=False):
-    """A job that must end without running, for this reason."""
+    """A job that does not run here, and its outcome."""
 
-    reason: str
+    outcome: Outcome
 
 
 class RunningAttempt(Attempt, eq=False):

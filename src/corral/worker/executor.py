@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from corral.core.job import Claim
+from corral.core.outcome import Dead
 from corral.core.ports import Reporter, StartLimiter
 from corral.worker.async_runner import AsyncAttempt, AsyncRunner
 from corral.worker.attempt import (
@@ -25,6 +26,7 @@ from corral.worker.processes.pool import ProcessJobContext
 from corral.worker.settling import Settler
 from corral.worker.start_rules import StartRules
 from corral.worker.thread_runner import ProcessAttempt, ThreadAttempt, ThreadRunner
+from corral.worker.unhandled import UnhandledNames
 
 
 class Executor:
@@ -45,10 +47,12 @@ class Executor:
         ended: Callable[[EndedAttempt], None],
         freed: Callable[[], None],
         crashed: Callable[[BaseException], None],
+        unhandled: UnhandledNames,
         resources: Any = None,
         limiter: StartLimiter | None = None,
     ) -> None:
         self._handlers = config.handlers
+        self._unhandled = unhandled
         self._reporter = reporter
         self._scope = WorkerScope(resources, asyncio.get_running_loop())
         self._settler = Settler(config, ended)
@@ -85,9 +89,9 @@ class Executor:
             job = claim.job
             handler = find(job.name)
             if job.doomed is not None:
-                attempts.append(RefusedAttempt(claim, locked_at, job.doomed))
+                attempts.append(RefusedAttempt(claim, locked_at, Dead(job.doomed)))
             elif handler is None:
-                attempts.append(RefusedAttempt(claim, locked_at, self._no_handler(job.name)))
+                attempts.append(RefusedAttempt(claim, locked_at, self._unhandled.outcome(job.name)))
             elif handler.kind is HandlerKind.ASYNC:
                 attempts.append(AsyncAttempt(claim, locked_at, handler, JobContext(claim, scope, reporter)))
             elif handler.kind is HandlerKind.SYNC:
@@ -96,10 +100,6 @@ class Executor:
             else:
                 attempts.append(ProcessAttempt(claim, locked_at, handler, ProcessJobContext(claim, scope)))
         return attempts
-
-    def _no_handler(self, name: str) -> str:
-        names = ", ".join(map(repr, self._handlers.names)) or "none at all"
-        return f"no handler for job name {name!r}; this worker knows {names}"
 
     def start(self, attempts: Sequence[Attempt], locked_at: Moment) -> None:
         """Run these, locked no earlier than `locked_at`; each is passed to `ended` later."""

@@ -15,6 +15,7 @@ from corral.telemetry.metric_names import LOST_LOCKS, RECONNECTS, REDIS_UP
 from corral.worker.attempt import Attempt, RunningAttempt, moment
 from corral.worker.config import Connections, WorkerConfig
 from corral.worker.records import MinuteCounts, RecordWriter
+from corral.worker.unhandled import UnhandledNames
 
 LONGEST_INTERVAL_S = 10.0
 """A worker reports that it is alive at least this often, however long its locks are."""
@@ -41,6 +42,7 @@ class Heartbeat:
         unread: Callable[[float], tuple[list[Claim], list[Any]]],
         lost: Callable[[], None],
         minutes: MinuteCounts,
+        unhandled: UnhandledNames,
     ) -> None:
         self.interval = config.heartbeat_s or min(config.profile.lock_ms / 4000, LONGEST_INTERVAL_S)
         self._renew_at = self._beat_at = 0.0
@@ -54,7 +56,7 @@ class Heartbeat:
         self._unread = unread
         self._some_lost = lost
         self._minutes = minutes
-        self._records = RecordWriter(config)
+        self._records = RecordWriter(config, unhandled)
         self._name = config.profile.name
         self._has_warned = False
         self._log = logger("heartbeat", queue=config.queue)

@@ -13,6 +13,7 @@ from corral.core.outcome import Cancelled, Completed, Dead, Retry
 from corral.core.ports import MINUTE_BOUNDS_MS, MOST_RUNNING, CurrentJob, WorkerRecord
 from corral.worker.attempt import Attempt, RunningAttempt
 from corral.worker.config import WorkerConfig
+from corral.worker.unhandled import UnhandledNames
 
 MINUTE_MS = 60_000
 MOST_SAMPLES = 20
@@ -69,8 +70,9 @@ class MinuteCounts:
 class RecordWriter:
     """Makes the records of one worker."""
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, config: WorkerConfig, unhandled: UnhandledNames) -> None:
         self._config = config
+        self._unhandled = unhandled
         self._since = config.clock()
         self._host = socket.gethostname()
         self._handlers = config.handlers.schemas()
@@ -95,4 +97,5 @@ class RecordWriter:
                 for one in nsmallest(MOST_RUNNING, running, key=lambda one: one.started)
             ],
             handlers=self._handlers,
+            unhandled=self._unhandled.recent(),
         )

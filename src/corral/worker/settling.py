@@ -110,10 +110,11 @@ class Settler:
                 self._log.error("an attempt is left unsettled", job=job.id, name=job.name, why=outcome.reason)
 
     def refuse(self, attempt: RefusedAttempt) -> None:
-        """End a job that must not run."""
-        outcome = Dead(attempt.reason)
+        """End an attempt at a job that does not run here."""
+        outcome = attempt.outcome
         self._ended(EndedAttempt(attempt, Settlement(attempt.claim, outcome, self._clock()), None))
-        self._log_failure(attempt.claim.job, outcome)
+        if isinstance(outcome, Dead):
+            self._log_failure(attempt.claim.job, outcome)
 
     def fail(self, attempt: RunningAttempt, error: BaseException, seconds: float) -> None:
         """End the attempt with this error, by the retry policy."""

@@ -37,6 +37,7 @@ async def live_through_everything(harness: BridgemqHarness) -> dict[str, str]:
     await operator.keep_events(500)
     look()
     await operator.resume()
+    await harness.broker("w2", serves=("mail",)).turn([], 1)
     claims = (await broker.turn([], 3)).claims
     reporter = harness.reporter("w1")
     await reporter.beat()

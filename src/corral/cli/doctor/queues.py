@@ -7,8 +7,10 @@ from corral.core.ports import Leak
 from corral.doctor.results import CheckResult, fine, note, wrong
 from corral.errors import CorralError
 from corral.queue import Queue
+from corral.worker import ANY_NAME
 
 WRONG_TYPE = "another program uses this name: delete or rename its key, or use --namespace"
+MAX_NAMES = 10
 MAX_LEAKS = 20
 """Leaks reported one by one; the others are counted."""
 
@@ -24,7 +26,7 @@ async def check_queues(session: Session) -> list[CheckResult]:
                 if status.error:
                     results.append(wrong("queues", status.error, WRONG_TYPE))
                     continue
-                results += _check_waiting(status)
+                results += [*_check_waiting(status), *_check_handlers(status)]
                 for leak in await queue.ports.snapshot.leaks():
                     # queues that share their keys report the same leaks
                     owner = queue.name if protocol.spec.tags_queues else ""
@@ -52,6 +54,19 @@ def _check_waiting(status: QueueStatus) -> list[CheckResult]:
         finding = f"{jobs}, {active:,} active, in {name}, which has no worker"
         return [note("queues", finding, "corral worker MODULE:APP")]
     return []
+
+
+def _check_handlers(status: QueueStatus) -> list[CheckResult]:
+    """Find the jobs that workers have seen and none of them has a handler for."""
+    records = [worker.record for worker in status.workers if worker.record is not None]
+    served = {name for record in records for name in record.handlers}
+    unhandled = {name for record in records for name in record.unhandled} - served
+    if not unhandled or ANY_NAME in served:
+        return []
+    names = ", ".join(f"{name!a}" for name in sorted(unhandled)[:MAX_NAMES])
+    finding = f"no worker of {full_name(status.queue)} has a handler for its jobs called {names}"
+    mend = "start a worker that has one, or remove these jobs; they end dead after the workers' unknown_after"
+    return [wrong("handlers", finding, mend)]
 
 
 def _leak_result(queue: Queue, leak: Leak) -> CheckResult:

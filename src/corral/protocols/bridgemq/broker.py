@@ -22,9 +22,10 @@ from corral.protocols.broker import (
     TripAnswer,
     TripReceipt,
     added_jobs,
+    served_names,
     settle_errors,
 )
-from corral.protocols.wire import pack
+from corral.protocols.wire import pack, text
 
 RECOVER_ROWS = 100
 """Active jobs looked at in one call."""
@@ -63,6 +64,7 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
         self._server = identity.server
         """Our name in locks and in the registry."""
         self._skills = pack([sorted(identity.stack), sorted(identity.capabilities), sorted(identity.region)])
+        self._serves = served_names(binding.profile)
         self._cursor: bytes = b""
         """How far the waiting jobs were looked at; opaque here (lua/parts/scan.lua)."""
         self._beat_at: int | None = None
@@ -116,12 +118,13 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
         head = self._head(self._server)
         now = head[0]
         is_beating = want > 0 and self._is_due(self._beat_at, settings.beat_every_ms, now)
-        codes, claimed, reason, until, cursor, remaining = await self._store.run(
+        codes, claimed, reason, until, cursor, remaining, unhandled = await self._store.run(
             SCRIPTS["turn"],
             [*self._keys.fixed, *self._keys.fences(row.id for row in rows), self._keys.trip(self._id)],
             (*head, self._binding.queue, pack(rows), want, self._trips, self._binding.profile.lock_ms,
              settings.heartbeat_ms, codec.encode_worker(settings.identity, now) if is_beating else "",
-             self._skills, self._cursor, settings.result_s, settings.scan),
+             self._skills, self._cursor, settings.result_s, settings.scan,
+             self._serves, self._binding.profile.unknown_ms),
         )  # fmt: skip
         if want > 0:
             self._cursor = cursor
@@ -133,6 +136,7 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
             settle_errors(ERRORS, [row.id for row in rows], codes),
             [codec.decode_claim(row, self._server, now) for row in claimed],
             Rest(RestReason(reason.decode()), int(until) or None, Remaining(remaining.decode())),
+            [text(kind) for kind in unhandled],
         )
 
     @staticmethod

@@ -25,7 +25,17 @@ from corral.core.job import (
     JobState,
     Unique,
 )
-from corral.core.outcome import Cancelled, Completed, Dead, Outcome, Postponed, Released, Retry, Settlement
+from corral.core.outcome import (
+    Cancelled,
+    Completed,
+    Dead,
+    Outcome,
+    Postponed,
+    Released,
+    Retry,
+    Settlement,
+    Unhandled,
+)
 from corral.core.routing import Identity
 from corral.errors import InvalidOptions
 from corral.protocols.attempts import decode_attempts, encode_attempts
@@ -44,6 +54,7 @@ from corral.protocols.wire import (
     within,
 )
 
+UNHANDLED_MS = 1000
 HIGH_PRIORITY = 7
 """From this priority on a job goes to the front."""
 
@@ -352,6 +363,11 @@ def encode_settlement(settlement: Settlement[ClaimReceipt]) -> BridgemqSettlemen
         case Postponed(delay=delay):
             return BridgemqSettlementRow(
                 job.id, receipt.fence, "postponed", at, job.name, attempt, delay=delay
+            )
+        case Unhandled():
+            # a worker whose profile lists its handlers does not claim such a job
+            return BridgemqSettlementRow(
+                job.id, receipt.fence, "postponed", at, job.name, attempt, delay=UNHANDLED_MS
             )
         case Retry(delay=delay, reason=reason, trace=trace):
             return BridgemqSettlementRow(

@@ -9,7 +9,7 @@ import msgpack
 
 from corral.core.batch import LazySequence
 from corral.core.job import Claim, Job, JobState
-from corral.core.outcome import Postponed, Settlement, WaitingChildren
+from corral.core.outcome import Postponed, Settlement, Unhandled, WaitingChildren
 from corral.core.ports import Added, Ledger, Recovery, Rest, RestReason
 from corral.errors import Refused, SettleError
 from corral.protocols.base import Binding
@@ -25,6 +25,10 @@ SHORTEST_BLOCK_S = 0.001
 LATE_TRIP_MS = 600_000
 """How long a trip whose answer was lost may still arrive at the server."""
 PARENT_MISSING, PARENT_TAKEN = -5, -7
+LEFT_MS = 60_000
+"""Twice the longest postponement of jobs that a worker has no handler for."""
+OFFER_S, OFFER_MS = 0.25, 250
+"""How much later a worker claims such a job than one that may have a handler for it."""
 AFTER_KEY_MS = 5
 """How long after the end of the key that limits sweeps the next one begins."""
 
@@ -36,6 +40,8 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
         super().__init__(binding)
         self._is_listed = False
         self._has_taken_marker = False
+        self._left_until = 0
+        """Until when jobs may be due that this worker has no handler for."""
         self._iterations = Iterations(binding)
         profile = binding.profile
         limit = profile.limit
@@ -110,6 +116,8 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
         return f"{self._id}:{trip}"
 
     def _encode_settlement(self, settlement: Settlement[str]) -> tuple[tuple[Any, ...], int]:
+        if type(settlement.outcome) is Unhandled:
+            self._left_until = settlement.at + LEFT_MS
         row = codec.encode_settlement(settlement, self._binding.profile)
         return row, len(row[5])
 
@@ -182,11 +190,13 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
             # the marker is left for when the limit has passed: taking it now would wake nobody
             await asyncio.sleep(min(max(rest.until - self._binding.clock(), 1) / 1000, LONGEST_BLOCK_S))
             return
-        until = rest.until
+        until, has_offered = rest.until, False
         deadline = self._binding.clock() + int(LONGEST_BLOCK_S * 1000)
         while True:
             now = self._binding.clock()
             end = deadline if until is None else min(until, deadline)
+            if now < self._left_until:
+                end += OFFER_MS  # others that wait for the same job come first
             if end <= now:
                 return
             marker = await self._pop_marker(max((end - now) / 1000, SHORTEST_BLOCK_S))
@@ -197,6 +207,11 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
                 return
             # "1" says when the earliest delayed job is due; this worker must watch it now
             until = due if until is None else min(until, due)
+            if now < self._left_until and not has_offered:
+                # it may be one that this worker has no handler for: another one that waits should watch it
+                await self._store.call("ZADD", self._keys.marker, due, "1")
+                await asyncio.sleep(OFFER_S)
+                has_offered = True
 
     async def _pop_marker(self, timeout: float) -> tuple[bytes, int] | None:
         # until the answer is here, the server may have given the marker to a connection nobody reads any more

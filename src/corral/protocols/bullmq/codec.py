@@ -22,6 +22,7 @@ from corral.core.outcome import (
     Released,
     Retry,
     Settlement,
+    Unhandled,
     WaitingChildren,
 )
 from corral.core.ports import JobEnd, Profile
@@ -360,6 +361,8 @@ def _failure(outcome: Outcome, job: Job) -> tuple[str, str, int, bytes]:
             return "released", "", 0, b""
         case WaitingChildren():
             return "waiting-children", "", 0, b""
+        case Unhandled(reason=reason, after=after):
+            return "unhandled", reason, after, _traces(job, "")
         case Completed() | AlreadyMoved() | Abandoned():
             raise AssertionError(f"{type(outcome).__name__} is no failure")
 

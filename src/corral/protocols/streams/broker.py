@@ -19,13 +19,14 @@ from corral.protocols.broker import (
     TripAnswer,
     TripReceipt,
     added_jobs,
+    served_names,
     settle_errors,
     with_refusals,
 )
 from corral.protocols.streams import codec
 from corral.protocols.streams.codec import EntryReceipt, StreamsJobRow, StreamsSettlementRow
 from corral.protocols.streams.scripts import CANCELED, ERRORS, SCRIPTS, StreamsPort
-from corral.protocols.wire import pack
+from corral.protocols.wire import pack, text
 
 RECOVER_ROWS = 100
 """Abandoned entries looked at in one call: putting one back takes a dozen commands."""
@@ -44,6 +45,7 @@ class StreamsBroker(StreamsPort, BaseBroker[Rows, StreamsSettlementRow, StreamsR
         super().__init__(binding)
         self._consumer = binding.profile.name
         """Our name in the group `workers`."""
+        self._serves = served_names(binding.profile)
         self.skipped: Counter[str] = Counter()
         """Queue entries this broker acknowledged unrun: expired, over (cancelled, finished), malformed."""
 
@@ -123,24 +125,26 @@ class StreamsBroker(StreamsPort, BaseBroker[Rows, StreamsSettlementRow, StreamsR
         self, rows: Sequence[StreamsSettlementRow], want: int, receipt: StreamsReceipt
     ) -> TripAnswer[StreamsReceipt]:
         head = self._head(self._consumer)
-        codes, claimed, reason, seen, skipped = await self._store.run(
+        codes, claimed, reason, seen, skipped, woken, others = await self._store.run(
             SCRIPTS["turn"],
             [*self._own_keys(), *self._keys.of_jobs(row.id for row in rows)],
-            (*head, pack(rows), want, self._trips, self._binding.profile.lock_ms, MOST_BYTES),
+            (*head, pack(rows), want, self._trips, self._binding.profile.lock_ms, MOST_BYTES, self._serves),
         )
         self._count(skipped)
         return TripAnswer(
             settle_errors(ERRORS, [row.id for row in rows], codes),
             [codec.decode_claim(row, self._consumer, head[0]) for row in claimed],
-            Rest(RestReason(reason.decode()), cursor=seen.decode() or None),
+            Rest(RestReason(reason.decode()), cursor=(seen.decode() or "$", woken.decode())),
+            [text(task) for task in others],
         )
 
     async def wait(self, rest: Rest) -> None:
         if rest.reason is RestReason.SATISFIED:
             return
         block_ms = int(LONGEST_BLOCK_S * 1000)
+        keys = self._keys
         await self._blocking.call(
-            "XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", self._keys.stream, rest.cursor or "$"
+            "XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", keys.stream, keys.parked, *rest.cursor
         )
 
     # -- maintenance ------------------------------------------------------------------------------------
@@ -176,7 +180,7 @@ class StreamsBroker(StreamsPort, BaseBroker[Rows, StreamsSettlementRow, StreamsR
                 SCRIPTS["recover"],
                 [self._keys.stream, self._keys.events, self._keys.workers],
                 (*self._head(self._consumer), settings.max_deliveries, settings.stranger_idle_ms,
-                 page, RECOVER_ROWS, FORGET_WORKER_MS),
+                 page, RECOVER_ROWS, FORGET_WORKER_MS, self._binding.profile.unknown_ms),
             )  # fmt: skip
             requeued += [job_id.decode() for job_id in back]
             ended += [job_id.decode() for job_id in over]

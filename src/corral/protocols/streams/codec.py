@@ -11,7 +11,17 @@ from msgspec import Struct
 from corral.core import payload
 from corral.core.event import EventKind, JobEvent
 from corral.core.job import UNIQUE_KEPT_MS, Claim, Job, JobOptions, JobState
-from corral.core.outcome import Cancelled, Completed, Dead, Outcome, Postponed, Released, Retry, Settlement
+from corral.core.outcome import (
+    Cancelled,
+    Completed,
+    Dead,
+    Outcome,
+    Postponed,
+    Released,
+    Retry,
+    Settlement,
+    Unhandled,
+)
 from corral.core.ports import JobEnd
 from corral.errors import (
     IdempotencyConflict,
@@ -305,6 +315,8 @@ def _ending(outcome: Outcome) -> tuple[str, bytes, bytes]:
             return "canceled", b"", orjson.dumps({"reason": clean(reason)})
         case Released():
             return "queued", b"", b"{}"
+        case Unhandled():
+            return "parked", b"", b"{}"
         case Postponed(delay=delay):
             return _error(
                 f"the handler postponed the job by {delay} ms, but protocol {NAME!r} has no delay; "

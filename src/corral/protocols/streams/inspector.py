@@ -13,7 +13,7 @@ from corral.protocols.ends import ended_hashes
 from corral.protocols.operator import search
 from corral.protocols.streams import codec
 from corral.protocols.streams.events import decode_events
-from corral.protocols.streams.keys import QUEUE
+from corral.protocols.streams.keys import PARKING, QUEUE
 from corral.protocols.streams.scripts import SCRIPTS, StreamsPort
 from corral.protocols.wire import fields_of, text, time_ms
 
@@ -30,7 +30,8 @@ class StreamsInspector(StreamsPort):
     """Backlog, jobs and workers of `jobs:stream`."""
 
     async def counts(self) -> dict[JobState, int]:
-        """Return waiting (undelivered) and active (pending) jobs: the contract keeps no list of ended ones.
+        """Return waiting (undelivered, or left to workers with a handler for them) and active (pending) jobs:
+        the contract keeps no list of ended ones.
 
         A job that was cancelled or has expired in the queue counts until a worker skips its entry.
         """
@@ -38,7 +39,7 @@ class StreamsInspector(StreamsPort):
         return {JobState.WAITING: waiting, JobState.ACTIVE: active}
 
     async def _backlog(self) -> tuple[int, int, str]:
-        """Return (undelivered, pending, last delivered id)."""
+        """Return (undelivered or parked, pending for workers, last delivered id)."""
         waiting, after = 0, ""
         while True:
             counted, pending, last, after = await self._store.run(
@@ -67,19 +68,38 @@ class StreamsInspector(StreamsPort):
         return jobs[start : start + count]
 
     async def _waiting_ids(self, most: int) -> list[str]:
+        """Return the parked jobs first: workers with a handler for them claim those before others."""
+        ids: list[str] = []
+        if await self._store.call("EXISTS", self._keys.parked):
+            for consumer in await self._consumers():
+                if consumer[b"name"].startswith(PARKING) and len(ids) < most:
+                    ids += await self._pending_ids("-", "+", most - len(ids), consumer[b"name"])
         _, _, last = await self._backlog()
         entries = await self._store.call("XRANGE", self._keys.stream, f"({last}", "+", "COUNT", most)
-        return job_ids_of(entries)
+        return (ids + job_ids_of(entries))[:most]
 
     async def _active_ids(self, most: int) -> list[str]:
+        parked = (await self._backlog())[0] if await self._store.call("EXISTS", self._keys.parked) else 0
+        return await self._pending_ids("-", "+", most + parked)
+
+    async def _pending_ids(self, *criteria: Any) -> list[str]:
         try:
-            rows = await self._store.call("XPENDING", self._keys.stream, "workers", "-", "+", most)
+            rows = await self._store.call("XPENDING", self._keys.stream, "workers", *criteria)
         except RedisResponseError as error:
             if "NOGROUP" in str(error):
                 return []
             raise
         answers = await self._store.pipe([("XRANGE", self._keys.stream, row[0], row[0]) for row in rows])
         return job_ids_of([entry for entries in answers for entry in entries])
+
+    async def _consumers(self) -> list[dict[bytes, Any]]:
+        try:
+            rows = await self._store.call("XINFO", "CONSUMERS", self._keys.stream, "workers")
+        except RedisResponseError as error:
+            if "no such key" in str(error) or "NOGROUP" in str(error):
+                return []
+            raise
+        return [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
 
     async def _ended_ids(self, state: JobState) -> list[str]:
         word = next(word for word, known in codec.STATES.items() if known is state).encode()
@@ -150,18 +170,14 @@ class StreamsInspector(StreamsPort):
 
     async def workers(self) -> list[WorkerInfo]:
         """Return recently seen consumers; `extra` has their active jobs, and whether they are Corral's."""
-        try:
-            consumers = await self._store.call("XINFO", "CONSUMERS", self._keys.stream, "workers")
-        except RedisResponseError as error:
-            if "no such key" in str(error) or "NOGROUP" in str(error):
-                return []
-            raise
+        consumers = await self._consumers()
         registry = fields_of(await self._store.call("HGETALL", self._keys.workers))
         ours = {name: value.split() for name, value in registry.items()}
         now = self._binding.clock()
         workers = []
-        for row in consumers:
-            consumer: dict[bytes, Any] = dict(zip(row[::2], row[1::2], strict=True))
+        for consumer in consumers:
+            if consumer[b"name"].startswith(PARKING):
+                continue
             name, seen_at, alive_ms = consumer[b"name"], now - consumer[b"idle"], FOREIGN_ALIVE_MS
             if name in ours:
                 # a renewal shows in the group, an idle worker's turn in the registry

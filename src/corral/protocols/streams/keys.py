@@ -7,6 +7,8 @@ from corral.errors import InvalidName
 
 NAME = "streams"
 QUEUE = "jobs"
+PARKING = b"corral:parked:"
+"""What the names of the consumers begin with under which jobs are left to workers with a handler for them."""
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.:{}-]{1,100}")
 
@@ -27,6 +29,8 @@ class StreamsKeys:
         """Added: the events that Corral writes, trimmed."""
         self.workers = self._prefix + "jobs:workers"
         """Added: Corral's consumers, when each was last seen, and how long its lock is."""
+        self.parked = self._prefix + "jobs:parked"
+        """Added: exists while jobs are left to workers with a handler for them, and wakes those."""
         self.job_prefix = self._prefix + "job:"
 
     def trip(self, broker: str) -> str:

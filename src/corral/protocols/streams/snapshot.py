@@ -9,6 +9,7 @@ from corral.core.ports import Leak, Location
 from corral.errors import RedisResponseError
 from corral.protocols.operator import encode_filter
 from corral.protocols.streams import codec
+from corral.protocols.streams.keys import PARKING
 from corral.protocols.streams.scripts import SCRIPTS, StreamsPort
 from corral.protocols.wire import fields_of, id_bytes, id_text
 from corral.store.scanning import PAGE, escape_pattern, scan_page
@@ -37,9 +38,14 @@ class StreamsSnapshot(StreamsPort):
         place, _, after = cursor.partition(":")
         if place in ("0", PENDING):
             rows = await self._pending(after or "-")
-            entries = [entry for _, entry in await self._entries(rows) if entry]
+            entries = [(row, entry) for row, entry in await self._entries(rows) if entry]
             following = f"{PENDING}:({rows[-1][0].decode()}" if len(rows) == PAGE else f"{QUEUED}:"
-            return [(PENDING, job_id) for job_id in _job_ids(entries)], following
+            places = [
+                (QUEUED if row[1].startswith(PARKING) else PENDING, job_id)
+                for row, entry in entries
+                for job_id in _job_ids([entry])
+            ]
+            return places, following
         start = after or f"({await self._last_delivered()}"
         entries = await self._store.call("XRANGE", self._keys.stream, start, "+", "COUNT", PAGE) or []
         following = f"{QUEUED}:({entries[-1][0].decode()}" if len(entries) == PAGE else "0"

@@ -4,13 +4,15 @@
 -- ARGV[6]  want   ARGV[7] number of this trip   ARGV[8] lock ms   ARGV[9] heartbeat ms   ARGV[10] metadata, or "" between two beats
 -- ARGV[11] msgpack [stack, capabilities, region] of the worker   ARGV[12] cursor (parts/scan), or ""
 -- ARGV[13] result s   ARGV[14] jobs of others to look at, at the head and behind the cursor
--- Returns  [0 | code | error text, …], [claimed row, …], reason, until ms or 0, cursor, empty | more | others
+-- ARGV[15] msgpack [type, …] that the worker has handlers for, or "" for all   ARGV[16] ms for which others are left alone
+-- Returns  [0 | code | error text, …], [claimed row, …], reason, until ms or 0, cursor, empty | more | others,
+--          [type, …] of waiting jobs that the worker has no handler for
 --          a claimed row is [id, JSON, attempts since, fence, failure]
 -- use keys
 -- use settle
 -- use promote_due
 -- use heartbeat
--- use scan
+-- use unhandled
 local PROMOTED, TRIP_S = 200, 3600
 local queue, rows = ARGV[4], cmsgpack.unpack(ARGV[5])
 local want, trip, result_s = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[13])
@@ -36,8 +38,8 @@ local function next_due()
   return due and math.ceil(due) or 0
 end
 
-local function answer(claims, why, due, cursor, mark)
-  return {codes, claims, why, integer(due), cursor, mark}
+local function answer(claims, why, due, cursor, mark, unhandled)
+  return {codes, claims, why, integer(due), cursor, mark, unhandled or {}}
 end
 
 if want <= 0 or is_given_up() then return answer({}, "satisfied", 0, ARGV[12], "more") end
@@ -56,7 +58,10 @@ local search = {
   want = want, queue = queue, window = tonumber(ARGV[14]), lock_ms = ARGV[8], result_s = result_s, cursor = restore(ARGV[12]),
   worker = {server = WORKER, stack = set_of(skills[1]), capabilities = set_of(skills[2]), region = set_of(skills[3])},
 }
+if ARGV[15] ~= "" then search.serves = set_of(cmsgpack.unpack(ARGV[15])) end
 local is_end = scan(search)
+if next(search.unhandled) then note_unhandled(search, tonumber(ARGV[16])) end
+local unhandled = search.cursor[8]
 
 -- The claimed rows, and a record of them in case the answer is lost.
 local claims, noted, names = {}, {}, {}
@@ -80,13 +85,13 @@ end
 local cursor = cmsgpack.pack(search.cursor)
 local length = call("LLEN", WAITING)
 local mark = length == 0 and "empty" or is_end and "others" or "more"
-if #claims >= want or not is_end then return answer(claims, "satisfied", 0, cursor, mark) end
+if #claims >= want or not is_end then return answer(claims, "satisfied", 0, cursor, mark, unhandled) end
 local due = next_due()
-if #search.cursor[5] == 0 then return answer(claims, "drained", due, cursor, mark) end
+if #search.cursor[5] == 0 then return answer(claims, "drained", due, cursor, mark, unhandled) end
 for _, row in ipairs(search.cursor[5]) do
   if row[3] then
     local free = tonumber(NOW) + minute_left(row[1])
     if due == 0 or free < due then due = free end
   end
 end
-return answer(claims, "limited", due, cursor, mark)
+return answer(claims, "limited", due, cursor, mark, unhandled)

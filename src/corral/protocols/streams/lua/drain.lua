@@ -1,11 +1,16 @@
--- drain: delete undelivered jobs and their queue entries.
+-- drain: delete undelivered and parked jobs, and their queue entries.
 -- KEYS     jobs:stream jobs:events
 -- ARGV[1]  .. [5] as in parts/job_events   ARGV[6] most entries a call
 -- Returns  how many entries were deleted
--- use job_events
+-- use parked
 -- use backlog
 local _, _, last = group_state(STREAM)
 local entries = call("XRANGE", STREAM, "(" .. last, "+", "COUNT", ARGV[6])
+for _, parking in ipairs(parkings()) do
+  local missing = tonumber(ARGV[6]) - #entries
+  local rows = missing > 0 and call("XPENDING", STREAM, GROUP, "-", "+", missing, parking[1]) or {}
+  for _, row in ipairs(rows) do entries[#entries + 1] = call("XRANGE", STREAM, row[1], row[1])[1] or {row[1], {}} end
+end
 for _, entry in ipairs(entries) do
   local field = fields_of(entry[2])
   local id = field.job_id
@@ -18,4 +23,5 @@ for _, entry in ipairs(entries) do
   delete_entry(entry[1])
 end
 delete_entries()
+clean_parkings()
 return #entries

@@ -3,8 +3,9 @@
 -- ARGV[1]  .. [5] as in parts/job_events   ARGV[6] most deliveries   ARGV[7] ms a foreign worker may be silent
 -- ARGV[8]  where the page begins: "-", or "(" and the last id   ARGV[9] entries a page
 -- ARGV[10] ms after which a worker with nothing pending is forgotten
+-- ARGV[11] ms for which parked jobs are left to workers with a handler for them; 0: they are left alone
 -- Returns  [requeued id, …], [ended id, …], where the next page begins or "", [expired, over, malformed]
--- use ownership
+-- use parked
 local WORKERS = KEYS[3]
 local most, foreign_idle_ms, page = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9])
 -- an entry without a body cannot be requeued, so its owner has longer to settle it
@@ -70,10 +71,49 @@ local function recover_entry(row)
   return nil
 end
 
+local SERVED_MS = 60000
+
+-- Whether a worker with a handler for this task was there lately; protocols/lua/record.lua writes it.
+local function is_served(task, after)
+  local served = "corral:streams:" .. string.sub(ROOT, 1, -2) .. ":jobs:served"
+  local seen = try("HMGET", served, task, "*")
+  if seen.err then return false end
+  local last = math.max(tonumber(seen[1] or 0) or 0, tonumber(seen[2] or 0) or 0)
+  return tonumber(NOW) - last < math.max(after, SERVED_MS)
+end
+
+local function end_parked(entry, task, after)
+  local found = call("XRANGE", STREAM, entry, entry)
+  local id = found[1] and fields_of(found[1][2]).job_id
+  local known = is_id(id) and read_job(id, "status", "ttl_s") or {}
+  if not known[1] or OVER[known[1]] then
+    delete_entry(entry)
+    return
+  end
+  local reason = cjson.encode({message = string.format("no worker had a handler for task '%s' within %d s", task, after / 1000)})
+  finish(entry, id, task, lifetime(known[2]), "error", reason, reason, NOW, "worker.recover", true)
+  ended[#ended + 1] = id
+end
+
+-- End the jobs that were parked for so long, while no worker has had a handler for them.
+local function end_parked_jobs(after)
+  for _, parking in ipairs(parkings()) do
+    if after > 0 and not is_served(parking[2], after) then
+      local overdue = call("XPENDING", STREAM, GROUP, "IDLE", after, "-", "+", page, parking[1])
+      for _, row in ipairs(overdue) do isolated(end_parked, row[1], parking[2], after) end
+    end
+  end
+  delete_entries()
+  if #clean_parkings() > 0 then
+    if call("EXISTS", PARKED) == 0 then call("XADD", PARKED, "*", "task", "") end
+    call("EXPIRE", PARKED, PARKED_S)
+  end
+end
+
 local rows = try("XPENDING", STREAM, GROUP, "IDLE", shortest, ARGV[8], "+", page)
 if rows.err then rows = {} end
 for _, row in ipairs(rows) do
-  if row[3] >= (lock_of[row[2]] or foreign_idle_ms) then
+  if row[3] >= (lock_of[row[2]] or foreign_idle_ms) and string.sub(row[2], 1, #PARKING) ~= PARKING then
     local why = isolated(recover_entry, row)
     if why and not skipped[why] then
       -- keys of the wrong type: such a job can neither run nor end
@@ -84,6 +124,9 @@ for _, row in ipairs(rows) do
   end
 end
 delete_entries()
-if ARGV[8] == "-" then delete_silent_workers() end
+if ARGV[8] == "-" then
+  delete_silent_workers()
+  end_parked_jobs(tonumber(ARGV[11]))
+end
 local next_page = #rows == page and "(" .. rows[#rows][1] or ""
 return {requeued, ended, next_page, {skipped.expired, skipped.over, skipped.malformed}}

@@ -2,7 +2,9 @@
 -- KEYS     jobs:stream jobs:events jobs:workers jobs:trip:BROKER, then hash, events and deliveries of each settled job
 -- ARGV[1]  .. [5] as in parts/job_events   ARGV[6] msgpack [settlement row, …] (parts/settle)
 -- ARGV[7]  want   ARGV[8] number of this trip   ARGV[9] lock ms   ARGV[10] most payload bytes in one answer
--- Returns  [0 | code | fault text, …], [claimed row, …], reason, last id seen, [expired, over, malformed]
+-- ARGV[11] msgpack [task, …] that the worker has handlers for, or "" for all
+-- Returns  [0 | code | fault text, …], [claimed row, …], reason, last id seen, [expired, over, malformed],
+--          last id of jobs:parked, [task, …] of parked jobs that the worker has no handler for
 -- use settle
 -- use claim
 local WORKERS, TRIP = KEYS[3], KEYS[4]
@@ -18,11 +20,16 @@ local function is_given_up()
   return trip <= (tonumber(call("HGET", TRIP, "given_up") or 0) or 0)
 end
 
-if want <= 0 or is_given_up() then return {codes, {}, "satisfied", "", {0, 0, 0}} end
+if want <= 0 or is_given_up() then return {codes, {}, "satisfied", "", {0, 0, 0}, "", {}} end
 
 -- the first write is one that a full or read-only server refuses: it would accept XREADGROUP
 call("HSET", WORKERS, WORKER, NOW .. " " .. ARGV[9])
-local rows, drained, skipped = claim(WORKER, want, tonumber(ARGV[10]))
+local serves
+if ARGV[11] ~= "" then
+  serves = {}
+  for _, task in ipairs(cmsgpack.unpack(ARGV[11])) do serves[task] = true end
+end
+local rows, drained, skipped, others = claim(WORKER, want, tonumber(ARGV[10]), serves)
 delete_entries()
 
 local entries = {}
@@ -30,7 +37,7 @@ for position, row in ipairs(rows) do entries[position] = row[1] end
 call("HSET", TRIP, "number", ARGV[8], "entries", table.concat(entries, " "))
 call("EXPIRE", TRIP, TRIP_SECONDS)
 
-local seen = ""
+local seen, woken = "", "0-0"
 if drained then
   -- before 7.2 a read without entries creates no consumer, and an idle worker would not be listed
   if #rows == 0 then call("XGROUP", "CREATECONSUMER", STREAM, GROUP, WORKER) end
@@ -38,5 +45,7 @@ if drained then
     local group = fields_of(flat)
     if group.name == GROUP then seen = group["last-delivered-id"] end
   end
+  local last = call("XREVRANGE", PARKED, "+", "-", "COUNT", 1)
+  if last[1] then woken = last[1][1] end
 end
-return {codes, rows, drained and "drained" or "satisfied", seen, skipped}
+return {codes, rows, drained and "drained" or "satisfied", seen, skipped, woken, others}

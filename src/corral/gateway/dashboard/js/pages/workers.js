@@ -23,10 +23,12 @@ export async function open({ signal, show }) {
     const jobs = worker.jobs.slice(0, 10).map((job) => h("span", {}, h("a", { href: jobLink({ protocol: worker.protocol, queue: job.queue }, job.id) }, foreign(preview(job.name, 60))),
       h("span.is-soft", {}, " for ", job.started_at ? time(job.started_at, (at, now = Date.now()) => duration(now - at)) : "?")));
     if (worker.jobs.length > 10) jobs.push(h("span.is-soft", {}, `and ${number(worker.jobs.length - 10)} more`));
+    const unhandled = record ? Object.keys(record.unhandled || {}) : [];
     const abilities = [record ? `${number(record.concurrency)} at a time` : null, record ? Object.keys(record.handlers).join(", ") : null, extra.stack, extra.region, ...(Array.isArray(extra.capabilities) ? extra.capabilities : [])].filter(Boolean).join(", ");
     return [h("span.queue-name", {}, foreign(worker.name || worker.address || "?"), protocolBadge(worker.protocol)), foreign(address), since, seen,
       h("span", {}, worker.queues.map((queue, n) => [n ? ", " : "", h("a", { href: queueLink({ protocol: worker.protocol, queue }) }, foreign(queue))])),
-      jobs.length ? h("span.worker-jobs", {}, jobs) : h("span.is-zero", {}, "idle"), foreign(abilities || "–")];
+      jobs.length ? h("span.worker-jobs", {}, jobs) : h("span.is-zero", {}, "idle"), h("span", {}, foreign(abilities || "–"),
+        unhandled.length ? h("span.is-warn", { title: "Jobs of these names are left to other workers." }, " no handler for ", foreign(preview(unhandled.join(", "), 120))) : null)];
   }
 
   async function load() {

@@ -2,7 +2,8 @@
 -- did not fit, and then at the next window behind a cursor, so that a match behind others' jobs is found after so
 -- many calls and no call looks at more than it may. What is in front of the cursor was looked at and does not fit.
 -- A cursor is [index, [[id, index], …] seen before it, how many at the head did not fit, their digest,
---              [[type, concurrent, per minute], …] that were limited, look again at ms, calls at the end]
+--              [[type, concurrent, per minute], …] that were limited, look again at ms, calls at the end,
+--              [type, …] that the worker has no handler for]
 -- use take_job
 local MOST_BYTES = 4194304 -- of JSON looked at in each of the two places, and brought in all
 local MOST_LIMITED = 32
@@ -11,7 +12,7 @@ local FETCHED, LARGE = 10, 65536 -- jobs read at once, and how many bytes each m
 local TOMBSTONE = ""
 
 local function fresh()
-  return {0, {}, 0, "", {}, 0, 0}
+  return {0, {}, 0, "", {}, 0, 0, {}}
 end
 
 -- Returns the index of the last seen job that still exists, no further back than it was, and the marks up to it;
@@ -69,20 +70,26 @@ local function note_limited(cursor, job)
 end
 
 -- Most jobs of a long list are for others: the bare JSON shows that before more of it is read.
-local function is_for_others(search, document)
+local function is_for_others(search, id, document)
   local queue = text_of(document.queue) or USUAL_QUEUE
   if queue ~= search.queue then
     search.queues[queue] = true
     return true
   end
-  return fits(document.target, search.worker) == false
+  local fit = fits(document.target, search.worker)
+  if not fit then return fit == false end
+  local kind = text_of(document.type) or ""
+  if not search.serves or search.serves[kind] then return false end
+  local ids = search.unhandled[kind] or {}
+  search.unhandled[kind], ids[#ids + 1] = ids, id
+  return true
 end
 
 -- Consider one job; returns "taken", "kept", or "dropped" where it can never run.
 local function consider(search, id, raw)
   search.bytes = search.bytes + (raw and #raw or 0)
   local document = raw and decoded(raw)
-  if document and is_for_others(search, document) then return "kept" end
+  if document and is_for_others(search, id, document) then return "kept" end
   local job = document and described(document) or UNREADABLE
   local verdict = check_job(id, raw, job, search.worker, search.queue)
   if verdict == "fits" then
@@ -209,7 +216,7 @@ end
 -- Fills search.claims with up to `want` of [id, JSON, fence]; returns whether every waiting job was looked at.
 local function scan(search)
   call("SCARD", ACTIVE) -- where it is no set, that shows before anything is taken
-  search.claims, search.brought, search.bytes, search.queues = {}, 0, 0, {}
+  search.claims, search.brought, search.bytes, search.queues, search.unhandled = {}, 0, 0, {}, {}
   local cursor = search.cursor
   local is_end = look_at_head(search)
   if not is_end and not is_filled(search) then is_end = look_behind_cursor(search) end

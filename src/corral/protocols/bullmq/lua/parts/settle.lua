@@ -3,6 +3,7 @@
 --  is recent, may have relations
 --  and, only of jobs that did not complete, trace or "", attempts allowed, delay ms, is lifo,
 --  records of the attempts made in vain or ""]
+-- The delay of an "unhandled" one is how long it is left to others, in ms.
 -- The value of a job that waits for its children is the key of the one it waits for, or "" for all of them.
 -- use promote_due
 -- use active_list
@@ -192,6 +193,32 @@ local function await_children(row)
   call("XADD", EVENTS, "*", "event", "waiting-children", "jobId", row[1], "prev", "active")
 end
 
+local FIRST_POSTPONEMENT_MS, LONGEST_POSTPONEMENT_MS, SERVED_MS = 1000, 30000, 60000
+
+-- Whether a worker with a handler for jobs of this name was there lately; protocols/lua/record.lua writes it.
+local function is_served(name, at, after)
+  local seen = redis.pcall("HMGET", "corral:bullmq:" .. PREFIX .. "served", name, "*")
+  if seen.err then return false end
+  local last = math.max(tonumber(seen[1] or 0) or 0, tonumber(seen[2] or 0) or 0)
+  return at - last < math.max(after, SERVED_MS)
+end
+
+-- A job whose worker has no handler for it is postponed for others, longer each time; it fails when no worker has
+-- had one for so long. The time first seen is in a key of ours, which expires.
+local function resolve_unhandled(row, job)
+  local key, at, after = PREFIX .. "unhandled:" .. row[1], tonumber(row[4]), row[13]
+  local known = redis.pcall("GET", key)
+  local first, tries = string.match(type(known) == "string" and known or "", "^(%d+) (%d+)$")
+  first, tries = tonumber(first) or at, tonumber(tries) or 0
+  if at - first >= after and not is_served(call("HGET", job, "name") or "", at, after) then
+    call("DEL", key)
+    row[3] = "failed"
+  else
+    call("SET", key, string.format("%.0f %d", first, tries + 1), "PX", string.format("%.0f", after + SERVED_MS))
+    row[3], row[13] = "postponed", math.min(FIRST_POSTPONEMENT_MS * 2 ^ tries, LONGEST_POSTPONEMENT_MS)
+  end
+end
+
 -- Returns the keys of these jobs, whether some do not exist, and whether some have children.
 local function survey(rows)
   local jobs, parents = {}, {}
@@ -258,6 +285,7 @@ local function settle_all(rows, state, points)
         -- before the first event; where none is settled the queue may not exist any more
         call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
       end
+      if row[3] == "unhandled" then resolve_unhandled(row, jobs[i]) end
       -- jobs in a row with equal policies need one trim in all
       local ends, last = row[3] == "completed" or row[3] == "failed", state.last_ended
       if ends and last and (last[3] ~= row[3] or last[7] ~= row[7] or last[8] ~= row[8]) then

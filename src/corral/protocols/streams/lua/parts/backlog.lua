@@ -14,6 +14,18 @@ local function group_state(stream)
   return lag or false, pending, last
 end
 
+-- How many pending entries are parked (parts/parked): they wait, for workers with a handler for them.
+local function parked_count(stream)
+  if redis.call("EXISTS", string.sub(stream, 1, -#"stream" - 1) .. "parked") == 0 then return 0 end
+  local count, consumers = 0, redis.pcall("XINFO", "CONSUMERS", stream, "workers")
+  for _, flat in ipairs(consumers.err and {} or consumers) do
+    local consumer = {}
+    for i = 1, #flat, 2 do consumer[flat[i]] = flat[i + 1] end
+    if string.sub(consumer.name, 1, 14) == "corral:parked:" then count = count + consumer.pending end
+  end
+  return count
+end
+
 -- Count entries after `from` in pages, up to `most`; returns how many, and the id to count after ("" at the end).
 local function count_after(stream, from, most)
   local page, counted = 100, 0

@@ -1,8 +1,8 @@
 -- Settle claimed jobs. A row is
 -- [entry, owner, deliveries, id, task, status, value, event data, at ms, was it requeued before,
 --  records of the attempts made in vain or ""];
--- status "queued" gives the job back.
--- use ownership
+-- status "queued" gives the job back, "parked" leaves it to workers that have a handler for it.
+-- use parked
 local function settle(row)
   local entry, id, task, status, at = row[1], row[4], row[5], row[6], row[9]
   local code = held(entry, row[2], row[3])
@@ -19,8 +19,10 @@ local function settle(row)
     return known[1] == "canceled" and status == "canceled" and 0 or ENDED
   end
   local ttl = lifetime(known[2])
-  if status == "queued" then
-    local found = call("XRANGE", STREAM, entry, entry)
+  local found = (status == "queued" or status == "parked") and call("XRANGE", STREAM, entry, entry)
+  if status == "parked" and found[1] then
+    park(entry, id, task, ttl, at)
+  elseif found then
     -- where the entry was trimmed away, the hash still has its fields
     local body = found[1] and found[1][2]
                  or {"job_id", id, "task", task, "payload", call("HGET", JOB .. id, "payload") or "{}"}
