@@ -32,7 +32,7 @@ from corral.core.options import (
 from corral.core.outcome import RetryPolicy
 from corral.core.ports import Gauge, Profile
 from corral.core.retry import BackoffRule, Errors, classifier
-from corral.errors import InvalidName, InvalidOptions
+from corral.errors import InvalidName, InvalidOptions, RedisResponseError
 from corral.hooks import Hooks
 from corral.job_call import JobCall, with_children
 from corral.job_type import JobDecorator, JobType, JobTypes, job_type_of
@@ -421,12 +421,35 @@ class Corral(Hooks):
         try:
             await store.check_connection()
             await self.check_clock(store)
-            return {
+            answers = {
                 scheduled.id: await scheduled.start(self._bind(scheduled.queue, store).schedules)
                 for scheduled in self._schedules.values()
             }
+            await self._note_schedules(store)
+            return answers
         finally:
             await store.close()
+
+    async def _note_schedules(self, store: Store) -> None:
+        """Note which schedules were declared, so that those that no longer are can be found."""
+        from corral.protocols.records import QueueRecords
+
+        scheduled = self._schedules.values()
+        queues = {(each.queue.protocol.spec.name, each.queue.name): each.queue for each in scheduled}
+        for (protocol, _), queue in queues.items():
+            inspector = self._bind(queue, store).inspector
+            records = QueueRecords(replace(self.binding(queue), store=store), protocol, inspector)
+            with suppress(RedisResponseError):  # a user that may write the protocol's own keys only
+                await records.declare_schedules(self.schedule_ids(queue))
+
+    def schedule_ids(self, queue: Queue) -> list[str]:
+        """Return the ids of the schedules of a queue that this app declares."""
+        where = queue.protocol.spec.name, queue.name
+        return [
+            scheduled.id
+            for scheduled in self._schedules.values()
+            if (scheduled.queue.protocol.spec.name, scheduled.queue.name) == where
+        ]
 
     def _worker(
         self,
@@ -452,6 +475,7 @@ class Corral(Hooks):
             delays=reconnect.delay,
             max_tries=reconnect.max_tries,
             policy=self.policy,
+            schedules=self.schedule_ids(self.queue(queue, protocol.spec.name)),
             clock=self._clock,
             metrics=self.metrics.queue(protocol.spec.name, queue, protocol.spec.metric_names),
             has_delays=Capability.DELAY in protocol.spec.capabilities,

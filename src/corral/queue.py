@@ -314,6 +314,15 @@ class Queue:
         """Return what Corral workers did in the last minutes (at most a day), the oldest first."""
         return await self._records.minutes(count)
 
+    async def undeclared_schedules(self) -> list[str]:
+        """Return the schedules that an app has declared once, and no app whose worker is alive does now."""
+        if self.ports.schedules is None:
+            return []
+        declared = await self._records.declared_schedules()
+        records = (await self._records.workers()).values()
+        alive = {schedule_id for record in records for schedule_id in record.schedules or ()}
+        return [each.id for each in await self.schedules.list() if each.id in declared - alive]
+
     async def is_paused(self) -> bool:
         """Return whether the queue is paused."""
         return await self.ports.inspector.is_paused()

@@ -1,6 +1,7 @@
 """`corral doctor` on healthy servers, and on servers that were misconfigured on purpose."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -60,22 +61,29 @@ def test_a_healthy_server_has_nothing_to_mend(
     assert result.out.splitlines()[-1] == f"nothing to mend at {healthy_server.url}"
 
 
-async def test_names_that_no_worker_has_a_handler_for_are_to_be_mended(
+async def test_names_without_a_handler_schedules_of_the_past_and_jobs_that_are_never_removed_are_found(
     healthy_server: Server, shell: Shell, url: str
 ) -> None:
     async with Corral(url) as app:
         app.job("sow", queue="farm")(where_it_runs)
-        for name in ("sow", "reap"):
-            await app.queue("farm").add(name, {})
+        await app.schedule("plough", cron="0 0 1 1 *", queue="farm").start()
+        await app.start_schedules()
+        app._schedules.clear()  # as the next version of the program would have it
+        await app.queue("farm").add("reap", {})
+        await app.queue("farm").add_many("sow", [{}] * 1000)
         async with working(app, lock_ms=400):
 
-            async def findings() -> list[Any]:
+            async def findings() -> dict[str, Any]:
                 result = await asyncio.to_thread(shell, "doctor", "--json", "--port", str(free_port()))
-                return [finding for finding in result.documents if finding["check"] == "handlers"]
+                found = {finding["check"]: finding for finding in result.documents}
+                return found if {"handlers", "kept", "schedules"} <= found.keys() else {}
 
-            await until(findings, "the doctor finds the name without a handler")
-            [finding] = await findings()
-    assert finding["level"] == "mend"
+            await until(findings, "the doctor finds them")
+            found = await findings()
+    finding, kept, schedules = (found[check] for check in ("handlers", "kept", "schedules"))
+    assert re.search(r"keeps all of its 1,000 ended jobs, about \d{3,4} bytes each$", kept["finding"])
+    assert schedules["finding"].endswith("do not declare any more: 'plough'")
+    assert {kept["level"], schedules["level"], finding["level"]} == {"note", "mend"}
     assert "no worker of queue 'farm' of protocol 'bullmq'" in finding["finding"]
     assert finding["finding"].endswith("has a handler for its jobs called 'reap'")
 

@@ -37,7 +37,7 @@ def test_every_command_explains_itself(command: str) -> None:
         assert "--url" in result.out
 
 
-@pytest.mark.parametrize("group", ["", "queue", "job", "dlq", "cron", "events", "lake"])
+@pytest.mark.parametrize("group", ["", "queue", "job", "dlq", "schedule", "events", "lake"])
 def test_no_line_of_a_list_of_commands_is_cut_off(group: str) -> None:
     result = corral(*group.split(), "--help")
     assert [line for line in result.out.splitlines()[1:] if line.endswith("...")] == []

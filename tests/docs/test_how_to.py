@@ -111,12 +111,12 @@ def test_the_schedules_of_the_page_are_listed_once_a_worker_has_run(tmp_path: Pa
     try:
 
         def schedules() -> set[str]:
-            return {found["id"] for found in corral("cron", "ls", "--json").documents}
+            return {found["id"] for found in corral("schedule", "ls", "--json").documents}
 
         assert eventually(lambda: schedules() == {"berlin", "all-shops", "tick"}, 40)
-        assert corral("cron", "run", "reports", "berlin").out.startswith("berlin@")
-        assert corral("cron", "pause", "reports", "berlin").code == 0
-        assert corral("cron", "resume", "reports", "berlin").code == 0
+        assert corral("schedule", "run", "reports", "berlin").out.startswith("berlin@")
+        assert corral("schedule", "pause", "reports", "berlin").code == 0
+        assert corral("schedule", "resume", "reports", "berlin").code == 0
     finally:
         worker.terminate()
         worker.communicate(timeout=40)

@@ -29,7 +29,7 @@ GROUPS = {
     "queue": "List queues, add jobs; pause, drain and clean.",
     "job": "Show, follow, retry, promote, remove and cancel jobs.",
     "dlq": "List, show, replay and discard dead jobs (dead letters).",
-    "cron": "List, run, pause and resume schedules.",
+    "schedule": "List, run, pause, resume and prune schedules.",
     "events": "Follow job events.",
     "lake": "The history of jobs, kept by Spark: update, report, audit.",
     "scripts": "Write Lua scripts for clients in other languages.",

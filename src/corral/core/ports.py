@@ -342,6 +342,10 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     """Job names, each with the JSON schema of its data; None where the handler takes any."""
     unhandled: dict[str, int] = {}
     """Job names without a handler here, and when such a job was last seen (ms since the epoch)."""
+    schedules: list[str] | None = None
+    """The schedules of this queue that its app declares; None: it was written by an older version."""
+    keeps_all: bool = False
+    """Whether it keeps all jobs that end, or end dead, and have no removal option of their own."""
 
 
 MOST_RUNNING = 100
@@ -395,6 +399,12 @@ class WorkerRecords(Protocol):
 
     async def workers(self) -> dict[str, WorkerRecord]:
         """Return the records of the workers that are alive, by their names."""
+
+    async def declare_schedules(self, ids: Sequence[str]) -> None:
+        """Note that an app declares these schedules."""
+
+    async def declared_schedules(self) -> set[str]:
+        """Return the schedules that an app has declared at some time."""
 
     async def minutes(self, count: int = 60) -> list[Minute]:
         """Return what workers did in the last minutes (at most a day), the oldest first."""
@@ -613,3 +623,6 @@ class Snapshot(Protocol):
 
     async def leaks(self) -> list[Leak]:
         """Return locks, counters and marks that belong to no job."""
+
+    async def memory(self, ids: Sequence[str]) -> int:
+        """Return how many bytes of the server's memory these jobs take together."""

@@ -12,6 +12,7 @@ from corral.store.scripts import Scripts
 
 SCRIPTS = Scripts("corral.protocols")
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+DECLARED_MS = 90 * DAY_MS
 MOST_MINUTES = 1440
 MOST_RECORD_BYTES = 64 * 1024
 """A larger record is written without the schemas of its handlers."""
@@ -35,6 +36,7 @@ class QueueRecords(BoundPort):
         self._names = f"{self._prefix}workers"
         self._served = f"{self._prefix}served"
         """When each job name last had a handler: the scripts of the protocols read it."""
+        self._declared = f"{self._prefix}schedules"
 
     async def write(
         self, record: WorkerRecord, counts: Mapping[int, Mapping[str, int]], keep_ms: int
@@ -79,6 +81,15 @@ class QueueRecords(BoundPort):
             await self._store.call("SREM", self._names, *gone)
         records = [record for each in raw if each is not None and (record := _decode(each)) is not None]
         return {record.name: record for record in records}
+
+    async def declare_schedules(self, ids: Sequence[str]) -> None:
+        now = self._binding.clock()
+        fields = [part for schedule_id in ids for part in (schedule_id, now)]
+        declared = self._declared
+        await self._store.pipe([("HSET", declared, *fields), ("PEXPIRE", declared, DECLARED_MS)])
+
+    async def declared_schedules(self) -> set[str]:
+        return set(map(text, await self._store.call("HKEYS", self._declared)))
 
     async def minutes(self, count: int = 60) -> list[Minute]:
         last = self._binding.clock() // MINUTE_MS * MINUTE_MS

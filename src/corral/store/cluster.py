@@ -100,7 +100,7 @@ def _keys_of(command: Sequence[Any]) -> Sequence[Key]:
     match command[0]:
         case "EVAL" | "EVALSHA":
             return command[3 : 3 + int(command[2])]
-        case "XINFO" | "XGROUP" | "OBJECT":
+        case "XINFO" | "XGROUP" | "OBJECT" | "MEMORY":
             return command[2:3]
         case "XREAD" | "XREADGROUP":
             words = [word if isinstance(word, str) else "" for word in command]

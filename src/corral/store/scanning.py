@@ -1,6 +1,6 @@
 """Scans of keys and members a page at a time, with cursors of plain text."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from corral.store.client import Store
 
@@ -71,3 +71,9 @@ async def keys_with_prefix(store: Store, prefix: str, kind: str = "string") -> l
     """Return all keys of a kind whose names begin so, in order."""
     pages = [page async for page in scan_all(store, escape_pattern(prefix) + "*", kind)]
     return sorted({key for page in pages for key in page})
+
+
+async def memory_of(store: Store, keys: Iterable[str]) -> int:
+    """Return how many bytes these keys take; those that do not exist take none."""
+    sizes = await store.pipe([("MEMORY", "USAGE", key) for key in keys])
+    return sum(size or 0 for size in sizes)

@@ -87,6 +87,8 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
     metrics: "QueueMetrics" = msgspec.field(default_factory=_no_metrics)
     listener: Listener | None = None
     logs_payloads: bool = False
+    schedules: list[str] = []
+    """The schedules of the queue that the app declares; the worker's record has them."""
     has_delays: bool = False
     """Whether a job can be put back for later."""
 

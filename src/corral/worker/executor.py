@@ -47,12 +47,11 @@ class Executor:
         ended: Callable[[EndedAttempt], None],
         freed: Callable[[], None],
         crashed: Callable[[BaseException], None],
-        unhandled: UnhandledNames,
         resources: Any = None,
         limiter: StartLimiter | None = None,
     ) -> None:
         self._handlers = config.handlers
-        self._unhandled = unhandled
+        self.unhandled = UnhandledNames(config)
         self._reporter = reporter
         self._scope = WorkerScope(resources, asyncio.get_running_loop())
         self._settler = Settler(config, ended)
@@ -91,7 +90,7 @@ class Executor:
             if job.doomed is not None:
                 attempts.append(RefusedAttempt(claim, locked_at, Dead(job.doomed)))
             elif handler is None:
-                attempts.append(RefusedAttempt(claim, locked_at, self._unhandled.outcome(job.name)))
+                attempts.append(RefusedAttempt(claim, locked_at, self.unhandled.outcome(job.name)))
             elif handler.kind is HandlerKind.ASYNC:
                 attempts.append(AsyncAttempt(claim, locked_at, handler, JobContext(claim, scope, reporter)))
             elif handler.kind is HandlerKind.SYNC:

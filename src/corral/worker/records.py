@@ -98,4 +98,6 @@ class RecordWriter:
             ],
             handlers=self._handlers,
             unhandled=self._unhandled.recent(),
+            schedules=config.schedules,
+            keeps_all=config.profile.keep_completed is None or config.profile.keep_dead is None,
         )

@@ -22,7 +22,6 @@ from corral.worker.late_start import LateStart
 from corral.worker.records import MinuteCounts
 from corral.worker.reporting import WaitingReporter
 from corral.worker.settling import NO_RESULT, size_of
-from corral.worker.unhandled import UnhandledNames
 from corral.worker.verdicts import Verdicts
 from corral.worker.waiting import JobWait, RedisWait
 
@@ -66,8 +65,6 @@ class TurnLoop:
     ) -> None:
         self.held: dict[Attempt, None] = {}
         """Claims to be settled by this worker; the heartbeat's thread reads this."""
-        log = logger("worker", queue=config.queue, worker=config.profile.name)
-        self.unhandled = UnhandledNames(config, log)
         self.executor = Executor(
             config,
             WaitingReporter(connections.reporter, config, self.held_attempts),
@@ -76,7 +73,6 @@ class TurnLoop:
             ended=self.ended,
             freed=self.freed,
             crashed=crashed,
-            unhandled=self.unhandled,
             resources=resources,
             limiter=connections.limiter,
         )
@@ -86,6 +82,7 @@ class TurnLoop:
         self._broker = broker = connections.broker
         self._concurrency = config.concurrency
         self._clock = config.clock
+        log = logger("worker", queue=config.queue, worker=config.profile.name)
         self._monitor = monitor = Monitor(log, config.metrics, config.listener)
         self._verdicts = Verdicts(config, broker, monitor, self.held, self.ended)
         self._late = LateStart(
@@ -290,7 +287,7 @@ class TurnLoop:
             if not turn.claims:
                 self._isolation.reopen()
             if turn.unhandled:
-                self.unhandled.note(turn.unhandled)
+                self.executor.unhandled.note(turn.unhandled)
             await self._rested(turn.rest, len(turn.claims))
         elif self._rest is not None and self._rest.reason in SLOTS_FREED:
             self._rest = None

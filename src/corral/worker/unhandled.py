@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from corral.core.outcome import Dead, Outcome, Unhandled
-from corral.telemetry.logs import FieldLogger
+from corral.telemetry.logs import logger
 from corral.worker.config import WorkerConfig
 
 WARN_EVERY_MS = 60_000
@@ -15,11 +15,11 @@ MOST_NAMES = 100
 class UnhandledNames:
     """The names of jobs that this worker has seen and has no handler for; a log line a minute names them."""
 
-    def __init__(self, config: WorkerConfig, log: FieldLogger) -> None:
+    def __init__(self, config: WorkerConfig) -> None:
         self._known = config.handlers.names
         self._after = config.profile.unknown_ms
         self._clock = config.clock
-        self._log = log
+        self._log = logger("worker", queue=config.queue, worker=config.profile.name)
         self._seen: dict[str, int] = {}
         self._warned_at: int | None = None
 

@@ -69,7 +69,7 @@ class Worker:
                 unread=self._turns.unread_claims,
                 lost=self._turns.executor.check_locks,
                 minutes=self._turns.minutes,
-                unhandled=self._turns.unhandled,
+                unhandled=self._turns.executor.unhandled,
             )
             self._stack.push_async_callback(heartbeat.stop)
             # before the first claim is made: a handler may block the loop from then on

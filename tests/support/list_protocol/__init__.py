@@ -274,6 +274,9 @@ class ListSnapshot(ListPort):
     async def leaks(self) -> list[Leak]:
         return []
 
+    async def memory(self, ids: Sequence[str]) -> int:
+        return 0
+
 
 class ListPorts(BoundPorts):
     broker = port(ListBroker)

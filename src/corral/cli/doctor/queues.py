@@ -1,16 +1,23 @@
 """Check queues for leaked keys and for jobs that wait in vain."""
 
+from contextlib import suppress
+
 from corral.cli.session import Session
 from corral.cli.status import QueueStatus, full_name, status_of
 from corral.core.job import JobState
+from corral.core.options import Capability
 from corral.core.ports import Leak
 from corral.doctor.results import CheckResult, fine, note, wrong
-from corral.errors import CorralError
+from corral.errors import CorralError, RedisResponseError
 from corral.queue import Queue
 from corral.worker import ANY_NAME
 
 WRONG_TYPE = "another program uses this name: delete or rename its key, or use --namespace"
 MAX_NAMES = 10
+ENDED = (JobState.COMPLETED, JobState.DEAD)
+MANY_ENDED = 1000
+"""Fewer ended jobs in a queue are nothing to speak of."""
+SAMPLE = 20
 MAX_LEAKS = 20
 """Leaks reported one by one; the others are counted."""
 
@@ -27,6 +34,7 @@ async def check_queues(session: Session) -> list[CheckResult]:
                     results.append(wrong("queues", status.error, WRONG_TYPE))
                     continue
                 results += [*_check_waiting(status), *_check_handlers(status)]
+                results += [*await _check_schedules(status), *await _check_kept(status)]
                 for leak in await queue.ports.snapshot.leaks():
                     # queues that share their keys report the same leaks
                     owner = queue.name if protocol.spec.tags_queues else ""
@@ -67,6 +75,37 @@ def _check_handlers(status: QueueStatus) -> list[CheckResult]:
     finding = f"no worker of {full_name(status.queue)} has a handler for its jobs called {names}"
     mend = "start a worker that has one, or remove these jobs; they end dead after the workers' unknown_after"
     return [wrong("handlers", finding, mend)]
+
+
+async def _check_schedules(status: QueueStatus) -> list[CheckResult]:
+    """Find schedules that no app declares any more; without a worker nobody knows."""
+    queue = status.queue
+    if not any(worker.record is not None for worker in status.workers):
+        return []
+    ids = await queue.undeclared_schedules()
+    if not ids:
+        return []
+    names = ", ".join(f"{schedule_id!a}" for schedule_id in ids[:MAX_NAMES])
+    finding = f"{full_name(queue)} has schedules that its workers' apps do not declare any more: {names}"
+    return [note("schedules", finding, "corral schedule prune MODULE:APP")]
+
+
+async def _check_kept(status: QueueStatus) -> list[CheckResult]:
+    """Find queues whose ended jobs are never removed."""
+    queue, count = status.queue, sum(status.counts.get(state, 0) for state in ENDED)
+    records = [worker.record for worker in status.workers if worker.record is not None]
+    if count < MANY_ENDED or not any(record.keeps_all for record in records):
+        return []
+    jobs = [job for state in ENDED for job in await queue.jobs(state, 0, SAMPLE)]
+    kept = [job for job in jobs if job.options.keep_completed is None and job.options.keep_dead is None]
+    if Capability.REMOVAL not in queue.protocol.spec.capabilities or not kept:
+        return []
+    size = ""
+    with suppress(RedisResponseError):  # a user that may not run MEMORY USAGE
+        memory = await queue.ports.snapshot.memory([job.id for job in kept])
+        size = f", about {memory // len(kept):,} bytes each"
+    finding = f"{full_name(queue)} keeps all of its {count:,} ended jobs{size}"
+    return [note("kept", finding, "Corral(keep_completed=timedelta(days=1), keep_dead=timedelta(days=30))")]
 
 
 def _leak_result(queue: Queue, leak: Leak) -> CheckResult:

@@ -98,6 +98,12 @@ class BridgemqKeys:
         """Added: the lines its handler logged."""
         return f"{self.jobs}log:{job_id}"
 
+    def of_jobs(self, job_ids: Iterable[str]) -> list[str]:
+        """Every key of these jobs but their locks."""
+        names = (self.data, self.status, self.result, self.progress, self.attempts, self.fence, self.failure,
+                 self.summary, self.log)  # fmt: skip
+        return [name(job_id) for job_id in job_ids for name in names]
+
     def fences(self, job_ids: Iterable[str]) -> list[str]:
         """Lock and fence of each job, for a script to declare and read."""
         return [name(job_id) for job_id in job_ids for name in (self.lock, self.fence)]

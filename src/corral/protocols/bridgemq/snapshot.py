@@ -10,7 +10,7 @@ from corral.protocols.bridgemq.inspector import BridgemqInspector
 from corral.protocols.bridgemq.scripts import BridgemqPort
 from corral.protocols.snapshot import BaseSnapshot, LocatedJob, decode_located
 from corral.protocols.wire import id_bytes, id_text
-from corral.store.scanning import IdList, escape_pattern, scan_page
+from corral.store.scanning import IdList, escape_pattern, memory_of, scan_page
 
 RECORDS = ("data:", "status:", "result:")
 """A job has at least one of these."""
@@ -48,6 +48,9 @@ class BridgemqSnapshot(BridgemqPort, BaseSnapshot):
 
     async def _locate(self, ids: Sequence[str]) -> list[LocatedJob]:
         return list(map(decode_located, await self._run("locate", *map(id_bytes, ids))))
+
+    async def memory(self, ids: Sequence[str]) -> int:
+        return await memory_of(self._store, self._keys.of_jobs(ids))
 
     async def leaks(self) -> list[Leak]:
         """Return locks of jobs that are not active, and counters that differ from the active jobs."""

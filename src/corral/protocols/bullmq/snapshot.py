@@ -10,7 +10,7 @@ from corral.protocols.bullmq.scripts import BullmqPort
 from corral.protocols.operator import encode_filter
 from corral.protocols.snapshot import BaseSnapshot, LocatedJob, decode_located
 from corral.protocols.wire import id_bytes, id_text
-from corral.store.scanning import IdList, escape_pattern, scan_page
+from corral.store.scanning import IdList, escape_pattern, memory_of, scan_page
 
 
 class BullmqSnapshot(BullmqPort, BaseSnapshot):
@@ -52,6 +52,11 @@ class BullmqSnapshot(BullmqPort, BaseSnapshot):
 
     async def _locate(self, ids: Sequence[str]) -> list[LocatedJob]:
         return list(map(decode_located, await self._run("locate", *map(id_bytes, ids))))
+
+    async def memory(self, ids: Sequence[str]) -> int:
+        return await memory_of(
+            self._store, (name(job_id) for job_id in ids for name in (self._keys.job, self._keys.logs))
+        )
 
     async def leaks(self) -> list[Leak]:
         """Return locks of jobs that are not active, and suspects of the last sweep that do not exist."""

@@ -12,7 +12,7 @@ from corral.protocols.streams import codec
 from corral.protocols.streams.keys import PARKING
 from corral.protocols.streams.scripts import SCRIPTS, StreamsPort
 from corral.protocols.wire import fields_of, id_bytes, id_text
-from corral.store.scanning import PAGE, escape_pattern, scan_page
+from corral.store.scanning import PAGE, escape_pattern, memory_of, scan_page
 
 GROUP = "workers"
 PENDING, QUEUED = "pending", "queued"
@@ -93,6 +93,9 @@ class StreamsSnapshot(StreamsPort):
             Location(job_id, exists == 1, tuple(where))
             for (job_id, where), exists in zip(places.items(), exist, strict=True)
         ]
+
+    async def memory(self, ids: Sequence[str]) -> int:
+        return await memory_of(self._store, self._keys.of_jobs(ids))
 
     async def leaks(self) -> list[Leak]:
         """Return entries that a consumer holds although the queue does not have them any more."""

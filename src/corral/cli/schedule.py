@@ -1,4 +1,4 @@
-"""`corral cron`: list, run, pause and resume schedules."""
+"""`corral schedule`: list, run, pause, resume and prune schedules."""
 
 from typing import Annotated, Any
 
@@ -6,7 +6,8 @@ import msgspec
 import typer
 from typer import Argument
 
-from corral.cli.options import OptionalQueue, QueueArgument
+from corral.app_loader import load_app
+from corral.cli.options import OptionalQueue, QueueArgument, YesOption
 from corral.cli.output import time_text
 from corral.cli.queue import job_document
 from corral.cli.session import Session, at_server
@@ -17,7 +18,7 @@ from corral.queue import Queue
 
 ScheduleArgument = Annotated[str, Argument(metavar="ID", help="The schedule's id.", show_default=False)]
 
-group = typer.Typer(help="List, run, pause and resume schedules.", no_args_is_help=True)
+group = typer.Typer(help="List, run, pause, resume and prune schedules.", no_args_is_help=True)
 
 
 @group.command("ls")
@@ -96,10 +97,34 @@ async def _set_paused(session: Session, queue_name: str, schedule_id: str, is_pa
     session.output.line(f"schedule {schedule_id!a} of {full_name(queue)} is {word}")
 
 
+@group.command("prune")
+@at_server
+async def prune(
+    session: Session,
+    reference: Annotated[str, Argument(metavar="MODULE:APP", help="The app that declares schedules.")],
+    is_confirmed: YesOption = False,
+) -> None:
+    """Remove schedules that an app declared once, and neither this app nor a live worker declares now.
+
+    Schedules that were never declared by an app (added by HTTP, by `queue.schedules` or by Node) stay.
+    """
+    app = load_app(reference, session.app.url)
+    for queue in await session.queues(None):
+        ids = [each for each in await queue.undeclared_schedules() if each not in app.schedule_ids(queue)]
+        if not ids:
+            continue
+        names = ", ".join(f"{schedule_id!a}" for schedule_id in ids)
+        session.confirm(f"remove {names} of {full_name(queue)}", is_confirmed)
+        for schedule_id in ids:
+            if await queue.schedules.remove(schedule_id):
+                session.output.document({**identity(queue), "schedule": schedule_id, "removed": True})
+                session.output.line(f"schedule {schedule_id!a} of {full_name(queue)} is removed")
+
+
 async def _check_exists(queue: Queue, schedule_id: str) -> None:
     if not any(schedule.id == schedule_id for schedule in await queue.schedules.list()):
         raise _no_schedule(queue, schedule_id)
 
 
 def _no_schedule(queue: Queue, schedule_id: str) -> CorralError:
-    return CorralError(f"no schedule {schedule_id!a} in {full_name(queue)}; `corral cron ls` lists them")
+    return CorralError(f"no schedule {schedule_id!a} in {full_name(queue)}; `corral schedule ls` lists them")
