@@ -53,6 +53,7 @@ from corral.worker import (
     ANY_NAME,
     DEFAULT_CONCURRENCY,
     Connections,
+    HandlerKind,
     HandlerRegistry,
     Listener,
     WorkerConfig,
@@ -64,6 +65,7 @@ from corral.worker_options import (
     WorkerOptions,
     check_names,
     heartbeat_of,
+    processes_of,
     profile_of,
 )
 
@@ -320,6 +322,13 @@ class Corral(Hooks):
         open_resources = SharedLifespan(self.lifespan)
         listeners = [*self.listeners, *([] if listener is None else [listener])]
         who = profile_of(name, options, self._defaults)
+        most_processes = processes_of(options)
+        kinds = {handler.kind for registry in selected.values() for handler in registry.all}
+        processes = None
+        if HandlerKind.PROCESS in kinds:
+            from corral.worker.processes.pool import ProcessPool
+
+            processes = ProcessPool(most_processes)
         return [
             self._worker(
                 protocol_named(where),
@@ -331,6 +340,7 @@ class Corral(Hooks):
                 listener=to_each(listeners),
                 open_resources=open_resources,
                 heartbeat_s=heartbeat_of(options, who.lock_ms),
+                processes=processes,
             )
             for (where, queue), registry in selected.items()
         ]

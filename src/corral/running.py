@@ -251,6 +251,8 @@ async def _run_due(app: "Corral") -> tuple[int, int | None]:
         settled = 0
         due_times: list[int] = []
         for worker in app.workers(concurrency=1, listener=count):
+            if worker.config.processes is not None:
+                worker.config.processes.is_lazy = True  # most of these workers find no job
             due_times += await _serve(worker, app.queue(worker.queue, worker.config.protocol))
         total += settled
         if not settled:

@@ -14,6 +14,7 @@ from corral.worker import Listener, default_name
 
 IDENTITY = ("server_id", "stack", "capabilities", "region")
 """The attributes of a worker where jobs are routed."""
+MOST_PROCESSES = 1024
 LONGEST_EVENTS = 2**31 - 1
 LONGEST_UNKNOWN_S = 30 * 86_400
 
@@ -36,6 +37,8 @@ class ProfileOptions(TypedDict, total=False):
     keep_completed: int | timedelta | Keep | Mapping[str, Any] | None
     keep_dead: int | timedelta | Keep | Mapping[str, Any] | None
     metrics_points: int | None
+    max_processes: int | None
+    """How many processes all queues together run handlers in; None: as many as the machine has cores."""
     unknown_after: float | timedelta | None
     """Seconds, or a timedelta: how long jobs without a handler are left to other workers; 0: not at all."""
     server_id: str | None
@@ -67,6 +70,7 @@ def profile_of(name: str | None, options: Mapping[str, Any], defaults: Mapping[s
     """Return the profile of a worker; `defaults` are the app's own."""
     given = {**defaults, **{option: value for option, value in options.items() if value is not None}}
     given.pop("heartbeat", None)
+    given.pop("max_processes", None)
     extra = dict(given.pop("extra", {}))
     extra |= {part: given.pop(part) for part in IDENTITY if part in given}
     if "max_events" in given:
@@ -93,6 +97,14 @@ def heartbeat_of(options: Mapping[str, Any], lock_ms: int) -> float | None:
             f"lock_ms={lock_ms}; give seconds or a timedelta, or a longer lock"
         )
     return float(interval)
+
+
+def processes_of(options: Mapping[str, Any]) -> int | None:
+    """Return how many processes may run handlers; None: one for each core."""
+    count = options.get("max_processes")
+    if count is not None and (type(count) is not int or not 1 <= count <= MOST_PROCESSES):
+        raise InvalidOptions(f"max_processes={count!r} is not a whole number from 1 to {MOST_PROCESSES}")
+    return count
 
 
 def _checked_events(count: Any) -> int:

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from corral import Corral
 from corral.core.job import JobState
 from corral.core.ports import Profile
 from corral.errors import InvalidOptions
 from corral.worker import HandlerRegistry, WorkerEventKind
 from tests.support import process_handlers as handlers
 from tests.support import slow_import
+from tests.support.apps import ended, working
 from tests.support.polling import becomes_true, eventually
 from tests.support.worker_harness import AT_ONCE, ONCE
 
@@ -34,7 +36,7 @@ def is_running(pid):
 async def run(harness, fn, data=None, options=ONCE, **handler):
     """The job, once the handler has ended it in a process."""
     harness.handlers.add("work", fn, process=True, **handler)
-    async with harness.worker(concurrency=2):
+    async with harness.worker(concurrency=1):
         [job] = await harness.ended(*await harness.submit("work", data, options=options), seconds=30)
     return job
 
@@ -142,6 +144,32 @@ async def test_jobs_beside_others_whose_processes_are_killed_complete(harness):
 async def test_a_timeout_counts_from_the_first_line_of_the_handler(harness):
     job = await run(harness, slow_import.work, 0.01, timeout=0.5)
     assert (job.state, job.result) == (JobState.COMPLETED, "done")
+
+
+async def test_a_process_has_imported_its_handler_before_there_is_a_job(harness, tmp_path, monkeypatch):
+    imported = tmp_path / "imported"
+    monkeypatch.setenv("SLOW_IMPORT_DONE", str(imported))
+    harness.handlers.add("work", slow_import.work, process=True)
+    async with harness.worker(concurrency=1):
+        assert await becomes_true(imported.exists)
+        [job] = await harness.ended(*await harness.submit("work", 0.01))
+    assert (job.state, job.result) == (JobState.COMPLETED, "done")
+    assert job.finished_at - job.started_at < slow_import.SECONDS * 1000
+
+
+async def test_there_are_at_most_so_many_processes_for_all_queues(url):
+    async with Corral(url) as app:
+        for queue in ("one", "two"):
+            app.job("work", queue=queue, process=True)(handlers.pid)
+        with pytest.raises(InvalidOptions, match="max_processes=0 is not a whole number from 1 to 1024"):
+            app.workers(max_processes=0)
+        async with working(app, max_processes=1):
+            queues = [app.queue("one"), app.queue("two")] * 3
+            ids = [(await queue.add("work", {})).id for queue in queues]
+            jobs = [await ended(queue, job_id) for queue, job_id in zip(queues, ids, strict=True)]
+    pids = {job.result for job in jobs}
+    assert len(pids) == 1
+    assert os.getpid() not in pids
 
 
 async def test_a_job_whose_process_died_before_its_handler_began_takes_another(harness):

@@ -19,6 +19,7 @@ from corral.worker.handlers import HandlerRegistry
 
 if TYPE_CHECKING:
     from corral.telemetry.metrics import QueueMetrics
+    from corral.worker.processes.pool import ProcessPool
 
 DEFAULT_CONCURRENCY = 10
 MOST_CONCURRENCY = 10_000
@@ -87,6 +88,8 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
     metrics: "QueueMetrics" = msgspec.field(default_factory=_no_metrics)
     listener: Listener | None = None
     logs_payloads: bool = False
+    processes: "ProcessPool | None" = None
+    """Where handlers run that need a process of their own; workers may share it. None: its own."""
     schedules: list[str] = []
     """The schedules of the queue that the app declares; the worker's record has them."""
     has_delays: bool = False

@@ -22,7 +22,7 @@ from corral.worker.batches import BatchRunner
 from corral.worker.config import WorkerConfig
 from corral.worker.context import JobContext, SyncJobContext, WorkerScope
 from corral.worker.handlers import HandlerKind
-from corral.worker.processes.pool import ProcessJobContext
+from corral.worker.processes.pool import ProcessJobContext, ProcessPool
 from corral.worker.settling import Settler
 from corral.worker.start_rules import StartRules
 from corral.worker.thread_runner import ProcessAttempt, ThreadAttempt, ThreadRunner
@@ -58,7 +58,10 @@ class Executor:
         self._late = late
         self._lock_age = lock_age = LockAge(config.clock, config.profile.lock_ms * BEGIN_SHARE)
         self._async = AsyncRunner(self._settler, lock_age, is_held=is_held, late=late, crashed=crashed)
-        self._threads = ThreadRunner(self._settler, reporter, config.concurrency, freed)
+        processes = config.processes or ProcessPool()
+        heavy = [handler for handler in config.handlers.all if handler.kind is HandlerKind.PROCESS]
+        processes.enter({handler.fn.__module__ for handler in heavy}, config.concurrency)
+        self._threads = ThreadRunner(self._settler, reporter, config.concurrency, freed, processes)
         self._batches = BatchRunner(self._settler, self._threads, freed)
         self.rules: StartRules | None = None
         """What decides when jobs begin; None: at once, because no handler has rules for it."""

@@ -116,7 +116,12 @@ class ThreadRunner:
     """Runs handlers in threads and passes their results to the loop; `freed` reports a late free slot."""
 
     def __init__(
-        self, settler: Settler, reporter: Reporter, concurrency: int, freed: Callable[[], None]
+        self,
+        settler: Settler,
+        reporter: Reporter,
+        concurrency: int,
+        freed: Callable[[], None],
+        processes: ProcessPool,
     ) -> None:
         self.overdue = 0
         """Threads whose job has been settled although they still run; each keeps its slot."""
@@ -125,7 +130,7 @@ class ThreadRunner:
         self._freed = freed
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPool(concurrency, "corral-handler")
-        self._processes = ProcessPool()
+        self._processes = processes
         self._returned: deque[tuple[ThreadAttempt | ProcessAttempt, Result]] = deque()
         self._is_collecting = False
 
@@ -282,5 +287,5 @@ class ThreadRunner:
 
     def close(self) -> None:
         """End the processes, and let each thread end with its handler."""
-        self._processes.close()
+        self._processes.leave()
         self._threads.close()

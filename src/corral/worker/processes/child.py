@@ -80,7 +80,8 @@ class ParentPipe:
         self._pipe = pipe
         self._loop = loop
         self._lock = threading.Lock()
-        self._orders: SimpleQueue[Order] = SimpleQueue()
+        self._orders: SimpleQueue[Order | list[str]] = SimpleQueue()
+        """What to do next: a job, or modules to import before there is one."""
         self._replies: dict[int, Future[Any]] = {}
         self._numbers = count()
         self._contexts: Sequence[BaseJobContext] = ()
@@ -103,6 +104,8 @@ class ParentPipe:
             case ["run", ticket, module, name, jobs, is_batch]:
                 decoded = msgspec.msgpack.decode(jobs, type=list[Job])
                 self._orders.put(Order(ticket, module, name, decoded, is_batch))
+            case ["prepare", modules]:
+                self._orders.put(modules)
             case ["cancel", ticket, position]:
                 self._cancelled.add((ticket, position))
                 if ticket == self._running and self._contexts:
@@ -136,8 +139,16 @@ class ParentPipe:
         return reply
 
     def execute(self, runner: asyncio.Runner) -> None:
-        """Wait for jobs, run them in one call, and send the outcome or error of each, or of the call."""
+        """Wait for jobs, run them in one call, and send the outcome or error of each, or of the call.
+
+        What is to be imported before there is a job comes the same way.
+        """
         order = self._orders.get()
+        if isinstance(order, list):
+            for module in order:
+                with contextlib.suppress(Exception, SystemExit):  # the job that needs it tells
+                    importlib.import_module(module)
+            return
         self._running = order.ticket
         job_token = None if order.is_batch else logs.current_job.set(order.jobs[0])
         try:

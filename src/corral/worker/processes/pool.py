@@ -4,11 +4,11 @@ import atexit
 import multiprocessing
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
-from threading import Lock
+from threading import Condition, Lock, Thread
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
@@ -50,6 +50,10 @@ class HandlerProcess:
         with _starting:
             self.process.start()
         child_pipe.close()
+
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Have it import these modules before its first job."""
+        self._send("prepare", modules)
 
     def ticket(self) -> int:
         """Return a number for the next call, so that a message about one never reaches another."""
@@ -198,64 +202,139 @@ class ProcessJobContext(BaseJobContext):
 
 
 class ProcessPool:
-    """Processes to run handlers in, kept for the next job; as many as are busy at once.
+    """Processes to run handlers in, kept for the next job; at most `most`, also where workers share them.
 
-    A process is started by the thread that needs it and Linux ties its life to that thread, so the
-    threads must live as long as the pool.
+    Linux ties the life of a process to the thread that has started it, so a thread of the pool's own does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        self.is_lazy = False
+        """Whether processes are started only when they are needed."""
+        self._most = most or os.cpu_count() or 1
+        self._changed = Condition()
         self._idle: list[HandlerProcess] = []
         self._busy: set[HandlerProcess] = set()
-        self._lock = Lock()
+        self._starting = 0
+        """Processes that the starter was told to start."""
+        self._taking = 0
+        """Threads that wait for a process."""
+        self._ready = 0
+        """How many are started before they are needed."""
+        self._modules: set[str] = set()
+        self._failure: BaseException | None = None
+        self._starter: Thread | None = None
+        self._users = 0
         self._is_stopping = self._is_closed = False
         _open_pools.add(self)
 
+    def enter(self, modules: Iterable[str], concurrency: int) -> None:
+        """Count a worker that uses the pool; processes are started now that have imported these modules."""
+        with self._changed:
+            self._users += 1
+            self._modules |= {*modules} - {"__main__"}
+            if modules and not self.is_lazy:
+                self._ready = min(self._ready + concurrency, self._most)
+            self._start_missing()
+
     def take(self) -> HandlerProcess:
-        """Return an idle process, or a new one."""
-        with self._lock:
-            if self._is_closed:
-                raise ProcessDied("the worker is stopping and starts no more processes")
-            while self._idle:
-                process = self._idle.pop()
-                if process.is_ready:
-                    self._busy.add(process)
-                    return process
-                process.kill()
-                process.join()
-        process = HandlerProcess()
-        with self._lock:
-            if not self._is_closed:
-                self._busy.add(process)
-                if self._is_stopping:
-                    process.begin_stop()
-                return process
-        process.kill()
+        """Return an idle process; wait where all are busy."""
+        with self._changed:
+            self._taking += 1
+            try:
+                while not self._is_closed:
+                    process = self._pop_idle()
+                    if process is not None:
+                        self._busy.add(process)
+                        return process
+                    self._start_missing()
+                    if self._failure is not None:
+                        failure, self._failure = self._failure, None
+                        raise failure
+                    self._changed.wait()
+            finally:
+                self._taking -= 1
         raise ProcessDied("the worker is stopping and starts no more processes")
 
+    def _pop_idle(self) -> HandlerProcess | None:
+        while self._idle:
+            process = self._idle.pop()
+            if process.is_ready:
+                return process
+            process.kill()
+            process.join()
+        return None
+
+    def _start_missing(self) -> None:
+        wanted = max(self._ready - len(self._idle) - len(self._busy), self._taking)
+        free = self._most - len(self._idle) - len(self._busy)
+        missing = min(wanted, free) - self._starting
+        if missing <= 0 or self._is_closed:
+            return
+        self._starting += missing
+        if self._starter is None:
+            self._starter = Thread(target=self._start_processes, name="corral-starter", daemon=True)
+            self._starter.start()
+        self._changed.notify_all()
+
+    def _start_processes(self) -> None:
+        """Start what is wanted until the pool is closed; in a thread of its own."""
+        while True:
+            with self._changed:
+                while not self._starting and not self._is_closed:
+                    self._changed.wait()
+                if self._is_closed:
+                    return
+            process, failure = None, None
+            try:
+                process = HandlerProcess()
+                process.prepare(sorted(self._modules))
+            except BaseException as error:
+                failure = error
+            with self._changed:
+                self._starting -= 1
+                self._failure = failure if self._taking else None
+                if process is not None and failure is None and not self._is_closed:
+                    if self._is_stopping:
+                        process.begin_stop()
+                    self._idle.append(process)
+                elif process is not None:
+                    process.kill()
+                self._changed.notify_all()
+
     def put_back(self, process: HandlerProcess) -> None:
-        """Keep the process for the next job, if it is alive."""
-        with self._lock:
+        """Keep the process for the next job, if it is alive; else another takes its place."""
+        with self._changed:
             self._busy.discard(process)
-            if not self._is_closed and process.is_ready:
+            is_kept = not self._is_closed and process.is_ready
+            if is_kept:
                 self._idle.append(process)
-                return
-        process.kill()
-        process.join()
+            elif not self._is_stopping:
+                self._start_missing()
+            self._changed.notify_all()
+        if not is_kept:
+            process.kill()
+            process.join()
 
     def begin_stop(self) -> None:
         """Tell every process that the worker stops."""
-        with self._lock:
+        with self._changed:
             self._is_stopping = True
             for process in (*self._idle, *self._busy):
                 process.begin_stop()
 
+    def leave(self) -> None:
+        """End every process with the last worker that uses them."""
+        self._users -= 1
+        if self._users <= 0:
+            self.close()
+
     def close(self) -> None:
         """End every process."""
-        with self._lock:
+        with self._changed:
             self._is_closed = True
             idle, self._idle = self._idle, []
             busy = list(self._busy)
+            self._changed.notify_all()
         for process in (*idle, *busy):
             process.kill()
         for process in idle:

@@ -113,7 +113,9 @@ end
 local rows = try("XPENDING", STREAM, GROUP, "IDLE", shortest, ARGV[8], "+", page)
 if rows.err then rows = {} end
 for _, row in ipairs(rows) do
-  if row[3] >= (lock_of[row[2]] or foreign_idle_ms) and string.sub(row[2], 1, #PARKING) ~= PARKING then
+  -- what is parked is not abandoned
+  if string.sub(row[2], 1, #PARKING) == PARKING then row[3] = -1 end
+  if row[3] >= (lock_of[row[2]] or foreign_idle_ms) then
     local why = isolated(recover_entry, row)
     if why and not skipped[why] then
       -- keys of the wrong type: such a job can neither run nor end
