@@ -32,10 +32,10 @@ SERVED: dict[str, Words] = {
     "dlq show": ("mail", "2"),
     "dlq replay": ("mail", "--yes"),
     "dlq discard": ("mail", "--yes"),
-    "cron ls": (),
-    "cron run": ("films", "daily"),
-    "cron pause": ("films", "daily"),
-    "cron resume": ("films", "daily"),
+    "schedule ls": (),
+    "schedule run": ("films", "daily"),
+    "schedule pause": ("films", "daily"),
+    "schedule resume": ("films", "daily"),
     "workers": (),
     "events tail": ("mail", "--from", "-", "--count", "2"),
     "doctor": (),
@@ -43,7 +43,7 @@ SERVED: dict[str, Words] = {
 }
 """The arguments of each command that talks to a server and ends."""
 LAKE = {f"lake {name}" for name in ("run", "report", "audit", "backfill", "sql", "history", "convert")}
-ELSEWHERE = {"demo", "worker", "gateway", "bench", "prove", "scripts export", *LAKE}
+ELSEWHERE = {"schedule prune", "demo", "worker", "gateway", "bench", "prove", "scripts export", *LAKE}
 """Commands that run until they are stopped, start Spark or need no server: they have tests of their own."""
 CONFIRMED = {
     "queue drain",

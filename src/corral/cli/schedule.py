@@ -109,16 +109,19 @@ async def prune(
     Schedules that were never declared by an app (added by HTTP, by `queue.schedules` or by Node) stay.
     """
     app = load_app(reference, session.app.url)
-    for queue in await session.queues(None):
-        ids = [each for each in await queue.undeclared_schedules() if each not in app.schedule_ids(queue)]
-        if not ids:
-            continue
-        names = ", ".join(f"{schedule_id!a}" for schedule_id in ids)
-        session.confirm(f"remove {names} of {full_name(queue)}", is_confirmed)
-        for schedule_id in ids:
-            if await queue.schedules.remove(schedule_id):
-                session.output.document({**identity(queue), "schedule": schedule_id, "removed": True})
-                session.output.line(f"schedule {schedule_id!a} of {full_name(queue)} is removed")
+    schedules = [
+        (queue, schedule_id)
+        for queue in await session.queues(None)
+        for schedule_id in await queue.undeclared_schedules()
+        if schedule_id not in app.schedule_ids(queue)
+    ]
+    if schedules:
+        names = ", ".join(f"{schedule_id!a} of {full_name(queue)}" for queue, schedule_id in schedules)
+        session.confirm(f"remove {names}", is_confirmed)
+    for queue, schedule_id in schedules:
+        if await queue.schedules.remove(schedule_id):
+            session.output.document({**identity(queue), "schedule": schedule_id, "removed": True})
+            session.output.line(f"schedule {schedule_id!a} of {full_name(queue)} is removed")
 
 
 async def _check_exists(queue: Queue, schedule_id: str) -> None:

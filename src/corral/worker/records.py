@@ -16,8 +16,11 @@ from corral.worker.config import WorkerConfig
 from corral.worker.unhandled import UnhandledNames
 
 MINUTE_MS = 60_000
-MOST_SAMPLES = 20
+MOST_SAMPLES = 10
 """Times of one trip that enter the histograms."""
+_BOUNDS_S = tuple(bound / 1000 for bound in MINUTE_BOUNDS_MS)
+_RUNS = tuple(f"run{index}" for index in range(len(MINUTE_BOUNDS_MS) + 1))
+_WAITS = tuple(f"wait{index}" for index in range(len(MINUTE_BOUNDS_MS) + 1))
 COUNTED: Mapping[type, str] = {Completed: "completed", Dead: "dead", Retry: "retried", Cancelled: "cancelled"}
 
 
@@ -57,9 +60,9 @@ class MinuteCounts:
                 if outcome in COUNTED:
                     counts[COUNTED[outcome]] += count
             for seconds in run_s:
-                counts[f"run{bisect_left(MINUTE_BOUNDS_MS, seconds * 1000)}"] += 1
+                counts[_RUNS[bisect_left(_BOUNDS_S, seconds)]] += 1
             for wait in waits:
-                counts[f"wait{bisect_left(MINUTE_BOUNDS_MS, wait)}"] += 1
+                counts[_WAITS[bisect_left(MINUTE_BOUNDS_MS, wait)]] += 1
         return self._counts
 
     def written(self) -> None:
