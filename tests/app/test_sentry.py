@@ -29,9 +29,15 @@ class KeptEvents(Transport):
 @pytest.fixture
 def transport() -> Iterator[KeptEvents]:
     transport = KeptEvents()
-    sentry_sdk.init("http://key@localhost/1", transport=transport, default_integrations=False)
+    sentry_sdk.init(
+        "http://key@localhost/1",
+        transport=transport,
+        default_integrations=False,
+        auto_enabling_integrations=False,
+    )
     yield transport
-    sentry_sdk.init()
+    # without integrations: they patch web frameworks, for every later test of this process
+    sentry_sdk.init(default_integrations=False, auto_enabling_integrations=False)
 
 
 @pytest.mark.parametrize("is_async", [True, False])

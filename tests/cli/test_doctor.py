@@ -70,7 +70,7 @@ async def test_names_without_a_handler_schedules_of_the_past_and_jobs_that_are_n
         await app.start_schedules()
         app._schedules.clear()  # as the next version of the program would have it
         await app.queue("farm").add("reap", {})
-        await app.queue("farm").add_many("sow", [{}] * 1000)
+        await app.queue("farm").add_many([("sow", {})] * 1000)
         async with working(app, lock_ms=400):
 
             async def findings() -> dict[str, Any]:

@@ -21,4 +21,5 @@ def test_the_page_lists_what_is_sent_and_nothing_else(server: Server) -> None:
             sent |= {word.lower() for word in re.findall(r"[\"']([A-Z]{2,})[\"']", file.read_text())}
     rules = {*documented_rules(), *documented_rules("Sentinel"), *documented_rules("Cluster")}
     listed = {rule[1:].partition("|")[0] for rule in rules if rule.startswith("+")}
+    sent.discard("memory")  # for `corral doctor` alone, which has a row of its own
     assert (sent & known) - BEFORE_ANY_RULE == listed, "docs/how-to/acl.md is not what the scripts need"

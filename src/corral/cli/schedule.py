@@ -104,7 +104,7 @@ async def prune(
     reference: Annotated[str, Argument(metavar="MODULE:APP", help="The app that declares schedules.")],
     is_confirmed: YesOption = False,
 ) -> None:
-    """Remove schedules that an app declared once, and neither this app nor a live worker declares now.
+    """Remove schedules that no app declares any more.
 
     Schedules that were never declared by an app (added by HTTP, by `queue.schedules` or by Node) stay.
     """

@@ -106,7 +106,7 @@ CHANGES = frozenset(
         *(f"queue {verb}" for verb in ("add", "pause", "resume", "drain", "clean", "retry")),
         *(f"job {verb}" for verb in ("retry", "promote", "remove", "cancel")),
         *(f"dlq {verb}" for verb in ("replay", "discard")),
-        *(f"cron {verb}" for verb in ("run", "pause", "resume")),
+        *(f"schedule {verb}" for verb in ("run", "pause", "resume", "prune")),
     }
 )
 """The commands that are recorded in the audit log."""

@@ -42,7 +42,7 @@ async def live_through_everything(harness: BridgemqHarness) -> dict[str, str]:
     reporter = harness.reporter("w1")
     await reporter.beat()
     await reporter.progress(claims[0], 50)
-    await reporter.log(claims[0], "a line")
+    await reporter.log(claims[0], "a line", "mark-1")
     await operator.cancel(["j2"])
     look()
     outcomes = [Completed(b"1"), Dead("x"), Retry(500, "y")]
