@@ -8,8 +8,12 @@ from uuid import UUID
 import httpx2
 import pytest
 import redis
+from starlette.requests import Request
+from starlette.types import Message
 
+from corral.gateway import GatewaySettings
 from corral.gateway.models import JobRequest
+from corral.gateway.requests import read_json
 from corral.protocols.streams.codec import TASKS
 from tests.gateway.conftest import OpenGateway
 from tests.support.foreign_client_streams import ForeignGateway, ForeignWorker, story
@@ -25,6 +29,21 @@ def test_a_job_is_accepted_with_its_id_and_location(gateway: Gateway) -> None:
     assert UUID(document["job_id"]).version == 4
     assert response.headers["location"] == f"/v1/jobs/{document['job_id']}"
     assert (document["task"], document["status"], document["ttl_s"]) == ("embed", "queued", 3600)
+
+
+async def test_a_body_that_an_integration_has_read_is_read_again() -> None:
+    """As Sentry's for FastAPI does before the handler."""
+    body = json.dumps({"task": "embed", "payload": PAYLOAD}).encode()
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        return messages.pop()
+
+    headers = [(b"content-type", b"application/json")]
+    request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
+    await request.body()
+    parsed, raw = await read_json(request, JobRequest, GatewaySettings())
+    assert (parsed.payload, raw) == (PAYLOAD, body)
 
 
 def test_it_creates_the_hash_with_the_nine_fields(gateway: Gateway, client: redis.Redis) -> None:

@@ -7,7 +7,6 @@ from fastapi import Request
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import decode
 from pydantic import BaseModel, ValidationError
-from starlette.requests import ClientDisconnect
 
 from corral.gateway.problems import Problem, of_validation
 from corral.gateway.settings import GatewaySettings
@@ -48,17 +47,16 @@ async def _read_body(request: Request, max_bytes: int) -> bytes:
     size = int(length) if length.isdecimal() else 0
     parts: list[bytes] = []
     if size <= max_bytes:
-        size, has_more = 0, True
-        while has_more and size <= max_bytes:
-            message = await request.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            has_more = message.get("more_body", False)
+        size = 0
+        # not `receive`: an integration such as Sentry's may have read the body before
+        async for part in request.stream():
+            parts.append(part)
+            size += len(part)
+            if size > max_bytes:
+                break
     if size > max_bytes:
         raise Problem("body-too-large", f"the body has {size} bytes or more; send at most {max_bytes}")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
 def _parse(body: bytes, model: type[Model], max_depth: int) -> Model:
