@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from corral import Corral, JobContext, JobState
-from corral.contrib.otel import instrument
+from corral import Corral, JobContext, JobState, testing
+from corral.contrib.otel import JobSpans, instrument
 from corral.protocols import protocol_names
 from tests.support.apps import ended, working
 from tests.support.node import ROOT, node_binary, node_modules, why_no_node
@@ -109,6 +109,18 @@ async def test_a_context_that_cannot_be_read_is_left_out(app: Corral, traces: Tr
         last = await charge.add({})
         async with working(app):
             assert (await ended(charge.queue, last.id)).state is JobState.COMPLETED
+
+
+async def test_nothing_is_kept_in_a_process_that_settles_no_job(traces: Traces) -> None:
+    """A process of handlers has no receipt; its parent settles, and makes no span for that."""
+    spans = JobSpans(traces.provider.get_tracer("shop"))
+
+    async def handler(job: Any) -> str:
+        return "done"
+
+    assert await spans.execute(testing.context(None), handler) == "done"
+    assert "execute" in traces.spans()
+    assert not spans._executed, "it would grow with every job"
 
 
 async def test_metrics_have_the_names_of_prometheus(url: str) -> None:

@@ -96,7 +96,9 @@ class JobSpans:
             _failed(span, error)
             raise
         finally:
-            self._executed[job.queue, job.id, job.attempt] = trace.set_span_in_context(span), time_ns()
+            # a process of its own has no receipt: its parent settles the job, and would never ask here
+            if job.claim.receipt is not None:
+                self._executed[job.queue, job.id, job.attempt] = trace.set_span_in_context(span), time_ns()
             span.end()
 
     def settled(self, event: WorkerEvent) -> None:
