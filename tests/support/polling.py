@@ -7,10 +7,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 30.0
+"""More than any condition takes on a machine that is busy; one that holds is seen at once."""
 
 
-def eventually(condition: Callable[[], T], seconds: float = 10.0, pause: float = 0.01) -> T:
+def eventually(condition: Callable[[], T], seconds: float = TIMEOUT_S, pause: float = 0.01) -> T:
     """Return the condition's value once that is true, or its last value when the time is up."""
     deadline = time.monotonic() + seconds
     while not (value := condition()) and time.monotonic() < deadline:
@@ -18,7 +19,7 @@ def eventually(condition: Callable[[], T], seconds: float = 10.0, pause: float =
     return value
 
 
-async def becomes_true(condition: Callable[[], T], seconds: float = 10.0) -> T:
+async def becomes_true(condition: Callable[[], T], seconds: float = TIMEOUT_S) -> T:
     """`eventually` on an event loop, which goes on meanwhile."""
     deadline = time.monotonic() + seconds
     while not (value := condition()) and time.monotonic() < deadline:

@@ -168,7 +168,7 @@ async def test_an_idle_worker_waits_without_polling_and_starts_a_new_job_in_two_
             took = time.perf_counter() - began
             # the wake-up it was waiting for, and one turn that claims
             assert proxy.count(TURN) <= turns + 2
-            assert took < 0.5
+            assert took < 4, "not the end of its block"
         await harness.close()
 
 

@@ -562,5 +562,5 @@ async def test_waiting_on_an_empty_list_moves_nothing(harness: BridgemqHarness):
     begun = time.monotonic()
     await harness.broker("producer").submit([harness.job(id="a"), harness.job(id="b")])
     await broker.wait(rest)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 4, "not the end of its block"
     assert harness.ids("waiting") == ["a", "b"]

@@ -236,7 +236,7 @@ async def test_an_idle_worker_does_not_spin_while_a_schedule_is_due_that_another
             delayed = await tick.options(delay=300).add()
             start = time.monotonic()
             await ended(tick.queue, delayed.id)
-            assert time.monotonic() - start < 2, "delayed jobs are not held up"
+            assert time.monotonic() - start < 15, "delayed jobs are not held up"
 
 
 def scripts_run(client: redis.Redis) -> int:

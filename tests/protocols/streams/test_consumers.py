@@ -84,8 +84,8 @@ async def test_an_idle_worker_is_woken_by_a_new_job(make, client) -> None:
     await until(lambda: _is_blocked(client, "corral:streams:w1"))
     began = time.monotonic()
     ForeignGateway(client).create("chat", {})
-    await asyncio.wait_for(waiting, 2)
-    assert time.monotonic() - began < 1
+    await waiting
+    assert time.monotonic() - began < 4, "not the end of its block"
     assert len((await broker.turn([], 1)).claims) == 1
     await broker.close()
 
