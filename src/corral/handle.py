@@ -86,8 +86,16 @@ class JobHandle(Generic[R]):
         return (await self._end(timeout)).state
 
     async def _end(self, timeout: float | timedelta | None) -> JobEnd:
-        async with asyncio.timeout(seconds(timeout)):
-            return await self.queue.results.end_of(self.id, self._job.created_at)
+        limit = seconds(timeout)
+        try:
+            async with asyncio.timeout(limit) as deadline:
+                return await self.queue.results.end_of(self.id, self._job.created_at)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise TimeoutError(
+                f"job {self.id!r} of queue {self.queue.name!r} has not ended within {limit:g} s; it goes on"
+            ) from None
 
     async def events(self) -> AsyncGenerator[JobEvent]:
         """Yield the job's events: those that are kept, then each as it comes, until the job has ended.

@@ -64,7 +64,7 @@ async def test_many_jobs_run_in_one_call_and_each_has_its_own_result(app: Corral
     handles = await measure.add_many([Text("x" * n) for n in range(150)])
     assert handles[3].data == {"text": "xxx"}, "a job's data is one item"
     async with working(app, concurrency=1):
-        results = [await handle.result(timeout=20) for handle in handles]
+        results = [await handle.result(timeout=30) for handle in handles]
     assert results == [Length(n) for n in range(150)]
     assert len(sizes) <= 6, f"one slot runs whole batches: {sizes}"
     assert max(sizes) == 64

@@ -67,13 +67,13 @@ def test_a_child_made_by_fork_has_a_door_of_its_own(app: Corral) -> None:
     child = os.fork()
     if child == 0:
         try:
-            added = app.sync(queue.add("greet", "child"), timeout=10).id
-            read = app.sync(queue.job("1"), timeout=10)
+            added = app.sync(queue.add("greet", "child"), timeout=30).id
+            read = app.sync(queue.job("1"), timeout=30)
             os._exit(0 if added == "2" and read is not None and read.data == "before" else 1)
         finally:
             os._exit(2)
     assert eventually(lambda: os.waitpid(child, os.WNOHANG) == (child, 0)), "the child could add and read"
-    assert app.sync(queue.add("greet", "after"), timeout=10).id == "3"
+    assert app.sync(queue.add("greet", "after"), timeout=30).id == "3"
     found = app.sync(queue.job("2"))
     assert found is not None
     assert found.data == "child"
@@ -88,7 +88,7 @@ def test_children_of_an_embedded_servers_owner_work_too(
     child = os.fork()
     if child == 0:
         try:
-            os._exit(0 if app.sync(app.queue("mail").add("greet"), timeout=10).id == "2" else 1)
+            os._exit(0 if app.sync(app.queue("mail").add("greet"), timeout=30).id == "2" else 1)
         finally:
             os._exit(2)
     assert eventually(lambda: os.waitpid(child, os.WNOHANG) == (child, 0))
@@ -120,7 +120,7 @@ def test_inside_the_door_there_is_no_second_one(app: Corral) -> None:
         app.sync(app.queue("mail").add("greet"))
 
     with pytest.raises(InvalidOptions, match="await the coroutine instead"):
-        app.sync(inside(), timeout=10)
+        app.sync(inside(), timeout=30)
 
 
 def test_a_closed_door_opens_again(app: Corral) -> None:
@@ -139,7 +139,7 @@ async def test_an_event_loop_and_the_door_share_an_app(app: Corral) -> None:
         await queue.add("greet")
         app.sync(queue.add("greet"))
         assert (await inspector.counts())[JobState.WAITING] == 2 * turn + 2
-        assert app.sync(inspector.counts(), timeout=10)[JobState.WAITING] == 2 * turn + 2
+        assert app.sync(inspector.counts(), timeout=30)[JobState.WAITING] == 2 * turn + 2
     await app.close()
 
 

@@ -89,7 +89,7 @@ async def test_a_parent_runs_after_its_children_and_has_their_results_in_order(
     assert (handle.existed, handle.queue.name, handle.data) == (False, "reports", {"day": "monday"})
     assert await handle.state() is JobState.WAITING
     async with working(app):
-        assert await handle.result(timeout=20) == ["monday", *range(30), "parcel 7"]
+        assert await handle.result(timeout=30) == ["monday", *range(30), "parcel 7"]
     assert shop.did[-1] == "monday"
     assert sorted(map(str, shop.did[:-1])) == sorted([*map(str, range(30)), "pack 7"])
 
@@ -126,7 +126,7 @@ async def test_a_chain_passes_each_result_on_as_the_first_argument(app: Corral) 
     chain = halve.call(130775545883395172).then(bill, "USD", note="n").then(total).then(raw)
     handle = await chain.add()
     async with working(app):
-        data, job_id = await handle.result(timeout=20)
+        data, job_id = await handle.result(timeout=30)
     assert (data, job_id) == ({"total": 65387772941697586.0}, handle.id)
 
 
@@ -158,7 +158,7 @@ async def test_a_result_of_the_wrong_type_is_refused_by_the_worker(app: Corral) 
     handle = await text.call(1).then(double).add()
     async with working(app):
         with pytest.raises(JobFailed) as failure:
-            await handle.result(timeout=20)
+            await handle.result(timeout=30)
     assert failure.value.reason == "the data of 'double' does not fit: n: Expected `int`, got `str`"
 
 
@@ -176,7 +176,7 @@ async def test_a_chain_can_be_a_child_and_a_flow_can_begin_a_chain(app: Corral, 
     )
     handle = await flow.then(shout).add()
     async with working(app):
-        assert await handle.result(timeout=20) == "friday!2"
+        assert await handle.result(timeout=30) == "friday!2"
 
 
 POLICIES = [
@@ -195,7 +195,7 @@ async def test_what_a_parent_does_when_a_child_is_dead(
     children = [shop.charge.call(1), charge.call(2, broken=True), shop.pack.options(delay=100).call(3)]
     handle = await app.flow(shop.report.call("monday"), children=children).add()
     async with working(app):
-        assert await handle.wait(timeout=20) is state
+        assert await handle.wait(timeout=30) is state
     kept = await handle.queue.flows.children(handle.id)
     if state is JobState.DEAD:
         job = await handle.queue.job(handle.id)
@@ -205,7 +205,7 @@ async def test_what_a_parent_does_when_a_child_is_dead(
         return
     assert list(kept.ignored.values()) == ([] if if_dead == "remove_dependency" else ["order 2 is broken"])
     assert shop.did[-1] == "monday", "after the others"
-    assert await handle.result(timeout=20) == ["monday", 1, "parcel 3"]
+    assert await handle.result(timeout=30) == ["monday", 1, "parcel 3"]
 
 
 async def test_a_parent_may_run_at_once_when_a_child_is_dead(app: Corral, shop: Shop) -> None:
@@ -219,7 +219,7 @@ async def test_a_parent_may_run_at_once_when_a_child_is_dead(app: Corral, shop: 
     later = shop.pack.options(delay=3_600_000, id="later").call(3)
     handle = await app.flow(hurry.call(), children=[broken, later]).add()
     async with working(app):
-        assert await handle.result(timeout=20) == ["order 2 is broken"]
+        assert await handle.result(timeout=30) == ["order 2 is broken"]
     assert shop.did == [2]
     assert await shop.pack.queue.job("later") is None
 
@@ -245,7 +245,7 @@ async def test_a_parent_that_waits_for_a_dead_child_runs_once_that_is_replayed(a
         assert await handle.state() is JobState.WAITING
         is_broken = False
         assert await fragile.queue.replay([child_id]) == [child_id]
-        assert await handle.result(timeout=20) == 8
+        assert await handle.result(timeout=30) == 8
 
 
 async def test_a_failure_goes_through_the_whole_chain(app: Corral, shop: Shop) -> None:
@@ -257,7 +257,7 @@ async def test_a_failure_goes_through_the_whole_chain(app: Corral, shop: Shop) -
     handle = await shop.charge.call(5, broken=True).then(never).then(never).then(never).add()
     async with working(app):
         with pytest.raises(JobFailed, match=r"child \S+ failed"):
-            await handle.result(timeout=20)
+            await handle.result(timeout=30)
     assert shop.did == [5]
 
 
@@ -302,7 +302,7 @@ async def test_layers_around_add_see_and_change_the_jobs_of_a_flow(app: Corral, 
     ).add()
     assert seen == ["report", "charge", "charge"]
     async with working(app):
-        assert await handle.result(timeout=20) == ["sunday", 2, 4]
+        assert await handle.result(timeout=30) == ["sunday", 2, 4]
 
 
 async def test_what_is_no_flow_is_refused_and_nothing_is_written(
@@ -344,8 +344,8 @@ async def test_no_children_are_no_flow(app: Corral, shop: Shop) -> None:
     handle = await app.flow(shop.report.call("empty"), children=[]).add()
     plain = await shop.pack.call(1).add()
     async with working(app):
-        assert await handle.result(timeout=20) == ["empty"]
-        assert await plain.result(timeout=20) == "parcel 1"
+        assert await handle.result(timeout=30) == ["empty"]
+        assert await plain.result(timeout=30) == "parcel 1"
 
 
 @pytest.mark.parametrize("protocol", UNABLE)
@@ -371,7 +371,7 @@ async def test_a_protocol_without_flows_says_so(url: str, protocol: str, server:
         with server.connect() as client:
             assert client.dbsize() == 0
         async with working(app):
-            assert await (await work.add(3)).result(timeout=20) == 3
+            assert await (await work.add(3)).result(timeout=30) == 3
 
 
 async def test_a_lost_claim_of_a_chains_job_is_adopted_with_the_result(
