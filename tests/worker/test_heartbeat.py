@@ -8,8 +8,9 @@ import pytest
 from corral.core.job import JobState
 from corral.core.ports import Profile
 from corral.errors import JobCancelled
-from corral.protocols import bridgemq, streams
+from corral.protocols.bridgemq.scripts import SCRIPTS as BRIDGEMQ_SCRIPTS
 from corral.protocols.bullmq.scripts import SCRIPTS
+from corral.protocols.streams.scripts import SCRIPTS as STREAMS_SCRIPTS
 from corral.worker import WorkerEventKind
 from tests.support.logs import capture_logs
 from tests.support.polling import becomes_true, block, eventually, outlast, until
@@ -286,7 +287,7 @@ async def test_claims_whose_answer_is_on_its_way_are_renewed(server, each_harnes
 
 
 def turn_script(protocol):
-    scripts = {"bullmq": SCRIPTS, "streams": streams.scripts.SCRIPTS, "bridgemq": bridgemq.scripts.SCRIPTS}
+    scripts = {"bullmq": SCRIPTS, "streams": STREAMS_SCRIPTS, "bridgemq": BRIDGEMQ_SCRIPTS}
     return scripts[protocol]["turn"].sha
 
 

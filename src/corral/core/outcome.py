@@ -100,7 +100,7 @@ Outcome = (
     | Abandoned
 )
 _ERROR_LINE = re.compile(r"^([A-Za-z_][\w.<>]*)(?::|$)")
-UNWRITTEN = (AlreadyMoved, Abandoned)
+UNWRITTEN: frozenset[type[Outcome]] = frozenset({AlreadyMoved, Abandoned})
 """The outcomes of which a protocol writes nothing."""
 
 

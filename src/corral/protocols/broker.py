@@ -149,8 +149,8 @@ class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
     # -- turns ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _encode_settlement(self, settlement: Settlement[R]) -> tuple[Row, int]:
-        """Return a settlement's row, and about how many bytes it has."""
+    def _encode_settlements(self, settlements: Sequence[Settlement[R]]) -> tuple[Sequence[Row], list[int]]:
+        """Return the settlements' rows, and about how many bytes each has."""
 
     @abstractmethod
     def _receipt(self, trip: int) -> R:
@@ -165,15 +165,11 @@ class BaseBroker(BoundPort, ABC, Generic[Batch, Row, R]):
 
     async def turn(self, settlements: Sequence[Settlement[R]], want: int) -> Turn[R]:
         verdicts: list[SettleError | None] = [None] * len(settlements)
-        rows: list[Row] = []
-        positions: list[int] = []
-        sizes: list[int] = []
-        for position, settlement in enumerate(settlements):
-            if type(settlement.outcome) not in UNWRITTEN:
-                row, size = self._encode_settlement(settlement)
-                rows.append(row)
-                positions.append(position)
-                sizes.append(size)
+        positions: Sequence[int] = range(len(settlements))
+        if not UNWRITTEN.isdisjoint([type(settlement.outcome) for settlement in settlements]):
+            positions = [n for n in positions if type(settlements[n].outcome) not in UNWRITTEN]
+            settlements = [settlements[n] for n in positions]
+        rows, sizes = self._encode_settlements(settlements)
         *earlier, last = cuts(sizes) if rows else (slice(0, 0),)
         for cut in earlier:
             await self._turn(rows[cut], 0, positions[cut], verdicts)

@@ -19,7 +19,7 @@ from typing import Any
 from corral.telemetry.logs import current_job
 from corral.worker.attempt import Attempt, LockAge, Moment, RunningAttempt, moment
 from corral.worker.context import JobContext
-from corral.worker.settling import Settler, completed
+from corral.worker.settling import NO_RESULT, Settler, completed
 
 SLICE_S = 0.002
 """How long handlers may follow each other before the loop gets a turn, so that ended jobs are settled."""
@@ -103,9 +103,9 @@ class AsyncRunner:
         if late:
             self._late(late)
 
-    def start(self, attempt: AsyncAttempt) -> None:
-        """Run this after those that are ready."""
-        self._ready.append(attempt)
+    def start(self, attempts: Sequence[AsyncAttempt]) -> None:
+        """Run these after those that are ready."""
+        self._ready.extend(attempts)
         if self._runner is None:
             self._start_runner()
 
@@ -141,12 +141,12 @@ class AsyncRunner:
     def _run_ready(self, task: "asyncio.Task[Any]") -> Generator[Any, Any, None]:
         """Step one ready coroutine after the other, until one is suspended."""
         ready, end, cancelling = self._ready, self._settler.end, task.cancelling
-        slice_start = 0.0
+        slice_start, slice_at = 0.0, 0
         now = perf_counter()
         while ready:
             if slice_start == 0.0:
-                slice_start = now
-                if now >= self._check_at or self._lock_age.clock() >= self._check_at_wall:
+                slice_start, slice_at = now, self._lock_age.clock()
+                if now >= self._check_at or slice_at >= self._check_at_wall:
                     self._check_locks()
                     continue
             attempt = ready.popleft()
@@ -158,7 +158,10 @@ class AsyncRunner:
                 awaited = step(coro.send, None)
             except StopIteration as stop:
                 now = perf_counter()
-                end(attempt, completed(attempt.claim.job, stop.value), now - started)
+                value = stop.value
+                outcome = NO_RESULT if value is None else completed(attempt.claim.job, value)
+                # a clock that was read once for the slice, and what has passed since
+                end(attempt, outcome, now - started, slice_at + int((now - slice_start) * 1000))
             except BaseException as error:
                 now = perf_counter()
                 self._raised(attempt, error, now - started)

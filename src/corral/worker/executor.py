@@ -87,20 +87,24 @@ class Executor:
         """Return an attempt for each claim, with its handler."""
         find, scope, reporter = self._handlers.find, self._scope, self._reporter
         attempts: list[Attempt] = []
+        add = attempts.append
+        name, handler = "", find("")
         for claim in claims:
             job = claim.job
-            handler = find(job.name)
+            if job.name != name:  # most of a batch are alike
+                name = job.name
+                handler = find(name)
             if job.doomed is not None:
-                attempts.append(RefusedAttempt(claim, locked_at, Dead(job.doomed)))
+                add(RefusedAttempt(claim, locked_at, Dead(job.doomed)))
             elif handler is None:
-                attempts.append(RefusedAttempt(claim, locked_at, self.unhandled.outcome(job.name)))
+                add(RefusedAttempt(claim, locked_at, self.unhandled.outcome(name)))
             elif handler.kind is HandlerKind.ASYNC:
-                attempts.append(AsyncAttempt(claim, locked_at, handler, JobContext(claim, scope, reporter)))
+                add(AsyncAttempt(claim, locked_at, handler, JobContext(claim, scope, reporter)))
             elif handler.kind is HandlerKind.SYNC:
                 blocking = SyncJobContext(claim, scope, self._threads.reporter(claim))
-                attempts.append(ThreadAttempt(claim, locked_at, handler, blocking))
+                add(ThreadAttempt(claim, locked_at, handler, blocking))
             else:
-                attempts.append(ProcessAttempt(claim, locked_at, handler, ProcessJobContext(claim, scope)))
+                add(ProcessAttempt(claim, locked_at, handler, ProcessJobContext(claim, scope)))
         return attempts
 
     def start(self, attempts: Sequence[Attempt], locked_at: Moment) -> None:
@@ -118,10 +122,13 @@ class Executor:
             attempts = [attempt for attempt in attempts if isinstance(attempt, RefusedAttempt)]
         else:
             self._async.expect(locked_at, now)
+        on_loop = [attempt for attempt in attempts if type(attempt) is AsyncAttempt]
+        if on_loop:
+            self._async.start(on_loop)
+            if len(on_loop) == len(attempts):
+                return
         for attempt in attempts:
-            if isinstance(attempt, AsyncAttempt):
-                self._async.start(attempt)
-            elif isinstance(attempt, ThreadAttempt | ProcessAttempt):
+            if isinstance(attempt, ThreadAttempt | ProcessAttempt):
                 self._threads.start(attempt)
             elif isinstance(attempt, RefusedAttempt):
                 self._settler.refuse(attempt)

@@ -34,14 +34,14 @@ class MinuteCounts:
         self._trips: deque[tuple[int, Mapping[type, int], Sequence[float], Sequence[int]]] = deque()
         self._counts: dict[int, Counter[str]] = {}
 
-    def add(
-        self, now: int, outcomes: Mapping[type, int], run_s: Sequence[float], claims: Sequence[Claim]
-    ) -> None:
-        """Add a trip: the outcomes it settled, how long those attempts ran, and what it claimed."""
-        if not (outcomes or claims):
-            return
+    def settled(self, now: int, outcomes: Mapping[type, int], run_s: Sequence[float]) -> None:
+        """Add what a trip settled, and how long those attempts ran."""
         if len(run_s) > MOST_SAMPLES:
             run_s = run_s[:: -(-len(run_s) // MOST_SAMPLES)]
+        self._trips.append((now, outcomes, run_s, ()))
+
+    def claimed(self, now: int, claims: Sequence[Claim]) -> None:
+        """Add what a trip claimed."""
         if len(claims) > MOST_SAMPLES:
             claims = claims[:: -(-len(claims) // MOST_SAMPLES)]
         waits = [
@@ -49,7 +49,7 @@ class MinuteCounts:
             for job in [claim.job for claim in claims]
             if not job.attempts_made
         ]
-        self._trips.append((now, outcomes, run_s, waits))
+        self._trips.append((now, {}, (), waits))
 
     def take(self) -> dict[int, Counter[str]]:
         """Return the counts, which are kept until `written`; in the heartbeat's thread."""

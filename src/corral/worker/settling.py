@@ -93,11 +93,13 @@ class Settler:
         self._log = logger("executor", queue=config.queue)
         self._logs_completed = self._log.is_enabled(DEBUG)
 
-    def end(self, attempt: RunningAttempt, outcome: Outcome, seconds: float | None) -> None:
-        """End the attempt with this outcome; dropped if it has ended before."""
+    def end(
+        self, attempt: RunningAttempt, outcome: Outcome, seconds: float | None, at: int | None = None
+    ) -> None:
+        """End the attempt with this outcome, now or `at` this time; dropped if it has ended before."""
         if not attempt.is_ended:
             attempt.is_ended = True
-            settlement = Settlement(attempt.claim, outcome, self._clock())
+            settlement = Settlement(attempt.claim, outcome, self._clock() if at is None else at)
             self._ended(EndedAttempt(attempt, settlement, seconds))
             if type(outcome) is Completed:  # the usual case first: this runs once for every job
                 if self._logs_completed:

@@ -302,7 +302,8 @@ class TurnLoop:
             mean, before = sum(seconds) / len(seconds), self._mean_seconds
             self._mean_seconds = mean if before is None else before + (mean - before) / 4
         self._monitor.metrics.turn(outcomes, seconds, len(self.held) + len(turn.claims))
-        self.minutes.add(int(trip.sent_at.wall), outcomes, seconds, turn.claims)
+        if batch:
+            self.minutes.settled(int(trip.sent_at.wall), outcomes, seconds)
         if self._monitor.has_listener:
             for ended in batch:
                 claim, outcome = ended.attempt.claim, ended.settlement.outcome
@@ -311,7 +312,14 @@ class TurnLoop:
     def _take_ended(self) -> list[EndedAttempt]:
         """Return as many as one trip may carry, by count and by bytes."""
         waiting, size = self._ended, 0
-        batch: list[EndedAttempt] = []
+        if len(waiting) <= MOST_SETTLEMENTS:
+            # the usual case first: there is room for all
+            batch = list(waiting)
+            outcomes = [ended.settlement.outcome for ended in batch]
+            if sum([size_of(outcome) for outcome in outcomes if outcome is not NO_RESULT]) < MOST_BYTES:
+                waiting.clear()
+                return batch
+        batch = []
         while waiting and len(batch) < MOST_SETTLEMENTS and size < MOST_BYTES:
             ended = waiting.popleft()
             batch.append(ended)
@@ -322,7 +330,9 @@ class TurnLoop:
 
     def _start_new_claims(self) -> None:
         claims, self._new_claims = self._new_claims, ()
-        self._start(claims, self._new_claims_at)
+        if claims:
+            self._start(claims, self._new_claims_at)
+            self.minutes.claimed(int(self._new_claims_at.wall), claims)
         if claims is self._unread_claims:
             self._unread_claims = ()
 

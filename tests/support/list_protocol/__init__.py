@@ -90,14 +90,18 @@ class ListBroker(ListPort, BaseBroker[list[Job], Row, str]):
     def _receipt(self, trip: int) -> str:
         return f"{self._id}:{trip}"
 
-    def _encode_settlement(self, settlement: Settlement[str]) -> tuple[Row, int]:
+    def _encode_settlements(self, settlements: Sequence[Settlement[str]]) -> tuple[list[Row], list[int]]:
+        rows = [self._encode_settlement(settlement) for settlement in settlements]
+        return rows, [len(row[2]) for row in rows]
+
+    def _encode_settlement(self, settlement: Settlement[str]) -> Row:
         job_id = settlement.claim.job.id
         match settlement.outcome:
             case Completed(result=result):
-                return (job_id, "completed", result), len(result)
+                return job_id, "completed", result
             case Released() | Retry():
-                return (job_id, "waiting", b""), 0
-        return (job_id, "dead", b""), 0
+                return job_id, "waiting", b""
+        return job_id, "dead", b""
 
     async def _trip(self, rows: Sequence[Row], want: int, receipt: str) -> TripAnswer[str]:
         for job_id, state, value in rows:

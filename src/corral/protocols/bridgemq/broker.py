@@ -107,9 +107,11 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
     def _receipt(self, trip: int) -> BridgemqReceipt:
         return TripReceipt(self._id, trip)
 
-    def _encode_settlement(self, settlement: Settlement[Any]) -> tuple[BridgemqSettlementRow, int]:
-        row = codec.encode_settlement(settlement)
-        return row, len(row.value) + len(row.data)
+    def _encode_settlements(
+        self, settlements: Sequence[Settlement[Any]]
+    ) -> tuple[list[BridgemqSettlementRow], list[int]]:
+        rows = [codec.encode_settlement(settlement) for settlement in settlements]
+        return rows, [len(row.value) + len(row.data) for row in rows]
 
     async def _trip(
         self, rows: Sequence[BridgemqSettlementRow], want: int, receipt: BridgemqReceipt

@@ -16,7 +16,7 @@ from corral.protocols.base import Binding
 from corral.protocols.batches import MOST_BYTES, cuts
 from corral.protocols.broker import LONGEST_BLOCK_S, BaseBroker, TripAnswer
 from corral.protocols.bullmq import codec
-from corral.protocols.bullmq.codec import PARENT, Envelope, JobRows
+from corral.protocols.bullmq.codec import PARENT, Envelope, JobRows, SettlementRow
 from corral.protocols.bullmq.schedulers.iterations import Iterations, is_scheduled, postponement_ms
 from corral.protocols.bullmq.scripts import ERRORS, SCRIPTS, BullmqPort, refusal
 from corral.protocols.wire import pack, text
@@ -33,7 +33,7 @@ AFTER_KEY_MS = 5
 """How long after the end of the key that limits sweeps the next one begins."""
 
 
-class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
+class BullmqBroker(BullmqPort, BaseBroker[JobRows, SettlementRow, str]):
     """Jobs in and out of one BullMQ queue. A receipt is the value of the locks of one trip."""
 
     def __init__(self, binding: Binding) -> None:
@@ -115,11 +115,13 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
     def _receipt(self, trip: int) -> str:
         return f"{self._id}:{trip}"
 
-    def _encode_settlement(self, settlement: Settlement[str]) -> tuple[tuple[Any, ...], int]:
-        if type(settlement.outcome) is Unhandled:
-            self._left_until = settlement.at + LEFT_MS
-        row = codec.encode_settlement(settlement, self._binding.profile)
-        return row, len(row[5])
+    def _encode_settlements(
+        self, settlements: Sequence[Settlement[str]]
+    ) -> tuple[list[SettlementRow], list[int]]:
+        rows = codec.encode_settlements(settlements, self._binding.profile)
+        if Unhandled in {type(settlement.outcome) for settlement in settlements}:
+            self._left_until = settlements[-1].at + LEFT_MS
+        return rows, [len(value) for _, value, _ in rows]
 
     async def _before_claiming(self) -> None:
         """Open the blocking connection: tools count workers by it, also those that never had to wait."""
@@ -127,7 +129,7 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
             await self._blocking.call("EXISTS", self._keys.marker)
             self._is_listed = True
 
-    async def _trip(self, rows: Sequence[tuple[Any, ...]], want: int, receipt: str) -> TripAnswer[str]:
+    async def _trip(self, rows: Sequence[SettlementRow], want: int, receipt: str) -> TripAnswer[str]:
         binding = self._binding
         now = binding.clock()
         failed, count, packed, reason, until, has_scheduled = await self._run_turn(rows, now, receipt, want)
@@ -143,14 +145,22 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
         return TripAnswer(_errors(failed, rows), claims, Rest(RestReason(reason.decode()), until or None))
 
     async def _run_turn(
-        self, rows: Sequence[tuple[Any, ...]], now: int, receipt: str = "", want: int = 0
+        self, rows: Sequence[SettlementRow], now: int, receipt: str = "", want: int = 0
     ) -> Any:
         """Return what the turn script answers."""
-        keys = self._keys
+        prefix = self._keys.prefix
         return await self._store.run(
             SCRIPTS["turn"],
-            (*keys.fixed, *[keys.lock(row[0]) for row in rows]),
-            (now, receipt, self._binding.profile.lock_ms, want, pack(rows), *self._trip_arguments),
+            # what keys.lock returns, written out: this runs once for every job
+            (*self._keys.fixed, *[f"{prefix}{job_id}:lock" for job_id, _, _ in rows]),
+            (
+                now,
+                receipt,
+                self._binding.profile.lock_ms,
+                want,
+                codec.pack_settlements(rows),
+                *self._trip_arguments,
+            ),
         )
 
     async def _continue_schedulers(
@@ -165,7 +175,7 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
             return claims
         now = self._binding.clock()
         postponed = [Settlement(claim, Postponed(postponement_ms(claim)), now) for claim in failed]
-        await self._run_turn([self._encode_settlement(settlement)[0] for settlement in postponed], now)
+        await self._run_turn(self._encode_settlements(postponed)[0], now)
         return [claim for claim in claims if claim not in failed]
 
     async def await_children(self, claim: Claim[str], child_key: str = "") -> bool:
@@ -174,9 +184,8 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, tuple[Any, ...], str]):
         Where it is True the claim is settled: the handler ends with `AlreadyMoved`.
         """
         now = self._binding.clock()
-        row = list(self._encode_settlement(Settlement(claim, WaitingChildren(), now))[0])
-        row[5] = child_key
-        failed, *_ = await self._run_turn([tuple(row)], now)
+        [(job_id, _, envelope)], _ = self._encode_settlements([Settlement(claim, WaitingChildren(), now)])
+        failed, *_ = await self._run_turn([(job_id, child_key, envelope)], now)
         for _, code, detail in failed:
             if code == 1:
                 return False
@@ -292,7 +301,7 @@ def decode_added(
 
 
 def _errors(
-    failed: Sequence[tuple[int, int, bytes]], rows: Sequence[tuple[Any, ...]]
+    failed: Sequence[tuple[int, int, bytes]], rows: Sequence[SettlementRow]
 ) -> Iterable[tuple[int, SettleError]]:
     for number, code, detail in failed:
         yield number - 1, ERRORS[code](rows[number - 1][0], text(detail))

@@ -49,8 +49,8 @@ STATES = {
     "failed": JobState.DEAD,
 }
 
-NEW_FIELDS = {b"name", b"data", b"opts", b"timestamp", b"delay", b"priority"}
-"""The fields of a job that was never claimed and has no relation to other jobs."""
+NEW_FIELDS = (b"name", b"data", b"opts", b"timestamp", b"delay", b"priority")
+"""The fields of a job that was never claimed and has no relation to other jobs, as clients order them."""
 _COUNTS = (b"atm", b"attemptsMade", b"ats", b"stc")
 _TIMES = (b"timestamp", b"processedOn", b"finishedOn")
 RECENT_MS = 1000
@@ -197,20 +197,6 @@ def decode_job(
 ) -> Job:
     """Return a job from the fields of its hash; with `claimed_at` those from before its claim."""
     fields = fields_of(flat)
-    if claimed_at is not None and fields.keys() == NEW_FIELDS:
-        # the usual case first: this runs once for every job, so what `text` does is written out
-        return Job(
-            id=job_id if isinstance(job_id, str) else job_id.decode("utf-8", "replace"),
-            name=fields[b"name"].decode("utf-8", "replace"),
-            data=payload.decode(fields[b"data"]),
-            queue=queue,
-            options=decode_options(fields[b"opts"]),
-            state=state,
-            starts=1,
-            created_at=time_ms(fields[b"timestamp"]),
-            started_at=claimed_at,
-            worker=claimed_by,
-        )
     broken = broken_fields(fields, _COUNTS, _TIMES) if claimed_at is None else {}
     take = fields.pop
     take(b"delay", None)
@@ -282,66 +268,128 @@ def _decode_trace(raw: bytes) -> tuple[str, ...]:
 
 def decode_claims(packed: bytes, queue: str, receipt: str, now: int, worker: str) -> list[Claim[str]]:
     """Return claims from the ids and fields that the turn script answers."""
-    rows = msgpack.unpackb(packed, raw=True, use_list=False)
     by = worker or None
-    return [
-        Claim(decode_job(job_id, flat, queue, JobState.ACTIVE, now, by), receipt) for job_id, flat in rows
-    ]
+    claims: list[Claim[str]] = []
+    add, read = claims.append, payload.decode
+    names: dict[bytes, str] = {}
+    stamp, created_at = b"", 0
+    for job_id, flat in msgpack.unpackb(packed, raw=True, use_list=False):
+        # the usual case first: this runs once for every job, and most jobs of a batch are alike
+        if flat[::2] == NEW_FIELDS:
+            _, word, _, data, _, opts, _, timestamp, _, _, _, _ = flat
+            name = names.get(word)
+            if name is None:
+                name = names[word] = text(word)
+            if timestamp != stamp:
+                stamp, created_at = timestamp, time_ms(timestamp)
+            job = Job(
+                name=name,
+                data=read(data),
+                queue=queue,
+                id=job_id.decode("utf-8", "replace"),
+                options=decode_options(opts),
+                state=JobState.ACTIVE,
+                starts=1,
+                created_at=created_at,
+                started_at=now,
+                worker=by,
+            )
+        else:
+            job = decode_job(job_id, flat, queue, JobState.ACTIVE, now, by)
+        add(Claim(job, receipt))
+    return claims
 
 
 # -- settlements --------------------------------------------------------------------------------------------
 
 
-def encode_settlement(settlement: Settlement[str], profile: Profile) -> tuple[Any, ...]:
-    """Return a row for the turn script (lua/parts/settle.lua names its columns).
+SettlementRow = tuple[str, bytes | str, Envelope]
+"""A job's id, its result or reason, and what else the turn script needs, which completed jobs share that are
+alike: the columns that lua/parts/settle.lua names, where the script fills in those two."""
 
-    Times travel as text: Lua writes them back unread, and formatting a number there costs more.
-    """
-    claim, outcome, at = settlement.claim, settlement.outcome, settlement.at
-    job = claim.job
+
+def encode_settlements(settlements: Sequence[Settlement[str]], profile: Profile) -> list[SettlementRow]:
+    """Return a row for each."""
+    rows: list[SettlementRow] = []
+    add = rows.append
+    envelope: Envelope = ()
+    shared: tuple[Any, ...] = ()
+    """What makes two settlements alike, of the last one."""
+    for settlement in settlements:
+        claim, outcome = settlement.claim, settlement.outcome
+        job = claim.job
+        # the usual case first: this runs once for every job
+        if type(outcome) is Completed:
+            options, has_relations = job.options, _may_have_relations(job)
+            alike = (claim.receipt, settlement.at, options, job.attempts_made, job.started_at, has_relations)
+            if alike != shared:
+                keep = options.keep_completed or profile.keep_completed
+                shared, envelope = alike, _settled(settlement, "completed", keep, has_relations)
+            add((job.id, outcome.result, envelope))
+        else:
+            add(_encode_failure(settlement, profile))
+    return rows
+
+
+def _may_have_relations(job: Job) -> bool:
+    """Return whether other jobs may wait for this one, or its deduplication ends with it: only a job whose id
+    the server did not make can get a parent while it runs."""
+    job_id = job.id
+    return bool(job.extra) or not (
+        job_id.isdigit() and job_id[0] != "0" and len(job_id) < 16 and job_id.isascii()
+    )
+
+
+def pack_settlements(rows: Sequence[SettlementRow]) -> bytes:
+    """Return the turn script's argument; an envelope that jobs share goes once."""
+    envelopes: list[Envelope] = []
+    used: list[int] = []
+    last: Envelope | None = None
+    for _, _, envelope in rows:
+        if envelope is not last:
+            envelopes.append(envelope)
+            last = envelope
+        used.append(len(envelopes))
+    packed: bytes = pack(([row[0] for row in rows], [row[1] for row in rows], used, envelopes))
+    return packed
+
+
+def _encode_failure(settlement: Settlement[str], profile: Profile) -> SettlementRow:
+    job = settlement.claim.job
     options = job.options
-    started = job.started_at
-    is_recent = started is not None and at - started < RECENT_MS
-    has_relations = bool(job.extra) or not _is_numbered(job.id)
-    # the usual case first: this runs once for every job
-    if type(outcome) is Completed:
-        count, age = _kept(options.keep_completed, profile.keep_completed)
-        return (
-            job.id,
-            claim.receipt,
-            "completed",
-            str(at),
-            job.attempts_made + 1,
-            outcome.result,
-            count,
-            age,
-            is_recent,
-            has_relations,
-        )
-    verb, value, delay, trace = _failure(outcome, job)
-    count, age = _kept(options.keep_dead, profile.keep_dead)
-    return (
-        job.id,
-        claim.receipt,
-        verb,
-        str(at),
-        job.attempts_made + 1,
-        value,
-        count,
-        age,
-        is_recent,
-        has_relations,
+    verb, value, delay, trace = _failure(settlement.outcome, job)
+    envelope = (
+        *_settled(settlement, verb, options.keep_dead or profile.keep_dead, _may_have_relations(job)),
         trace,
         options.attempts,
         delay,
         options.lifo,
         encode_attempts(settlement),
     )
+    return job.id, value, envelope
 
 
-def _is_numbered(job_id: str) -> bool:
-    """Return whether the server made this id: only a job with another one can get a parent while it runs."""
-    return job_id.isdigit() and job_id[0] != "0" and len(job_id) < 16 and job_id.isascii()
+def _settled(settlement: Settlement[str], verb: str, keep: Keep | None, has_relations: bool) -> Envelope:
+    """Return the columns that all settlements have.
+
+    Times travel as text: Lua writes them back unread, and formatting a number there costs more.
+    """
+    claim, at = settlement.claim, settlement.at
+    job = claim.job
+    started = job.started_at
+    count, age = _kept(keep)
+    return (
+        False,
+        claim.receipt,
+        verb,
+        str(at),
+        job.attempts_made + 1,
+        False,
+        count,
+        age,
+        started is not None and at - started < RECENT_MS,
+        has_relations,
+    )
 
 
 def _failure(outcome: Outcome, job: Job) -> tuple[str, str, int, bytes]:
@@ -385,9 +433,8 @@ def _traces(job: Job, trace: str) -> bytes:
     return orjson.dumps([clean(lines) for lines in traces])
 
 
-def _kept(policy: Keep | None, default: Keep | None) -> tuple[int, int | bool]:
+def _kept(keep: Keep | None) -> tuple[int, int | bool]:
     """Return (count, seconds): -1 keeps all, False has no age."""
-    keep = policy or default
     if keep is None:
         return -1, False
     return (-1 if keep.count is None else keep.count), (False if keep.age is None else keep.age)

@@ -113,9 +113,11 @@ class StreamsBroker(StreamsPort, BaseBroker[Rows, StreamsSettlementRow, StreamsR
     def _receipt(self, trip: int) -> StreamsReceipt:
         return TripReceipt(self._id, trip)
 
-    def _encode_settlement(self, settlement: Settlement[Any]) -> tuple[StreamsSettlementRow, int]:
-        row = codec.encode_settlement(settlement)
-        return row, len(row.value) + len(row.data)
+    def _encode_settlements(
+        self, settlements: Sequence[Settlement[Any]]
+    ) -> tuple[list[StreamsSettlementRow], list[int]]:
+        rows = [codec.encode_settlement(settlement) for settlement in settlements]
+        return rows, [len(row.value) + len(row.data) for row in rows]
 
     def _own_keys(self) -> list[str]:
         keys = self._keys

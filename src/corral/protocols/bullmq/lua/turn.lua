@@ -1,7 +1,7 @@
 -- turn: settle a batch of claims, then claim as many as wanted.
 -- KEYS     keys.fixed, then the lock of each settled job, in order
 -- ARGV[1]  now ms   ARGV[2] receipt   ARGV[3] lock ms   ARGV[4] want
--- ARGV[5]  msgpack [settlement row, …] (parts/settle)
+-- ARGV[5]  msgpack of the settlements (parts/settle)
 -- ARGV[6]  worker name or ""   ARGV[7] limit count or ""   ARGV[8] limit ms or ""
 -- ARGV[9]  metrics points or ""   ARGV[10] most bytes of job fields in one answer
 -- Returns  [[position, code, text], …] of those that were not settled, how many were claimed, those as msgpack
@@ -10,11 +10,11 @@
 -- use claim
 -- use settle
 local want = tonumber(ARGV[4])
-local rows = cmsgpack.unpack(ARGV[5])
+local ids, values, numbers, rows = unpack(cmsgpack.unpack(ARGV[5]))
 local state = queue_state()
 
 local refused, ended = {}, false
-if #rows > 0 then refused, ended = settle_all(rows, state, tonumber(ARGV[9])) end
+if #ids > 0 then refused, ended = settle_all(ids, values, numbers, rows, state, tonumber(ARGV[9])) end
 
 local claims, reason, till = {}, "satisfied", 0
 if want > 0 then

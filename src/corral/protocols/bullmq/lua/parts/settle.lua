@@ -1,4 +1,5 @@
--- Settle claimed jobs. A row is
+-- Settle claimed jobs. They come as four lists: the ids, their values, the number of the row of each, and the rows.
+-- Completed jobs may share one, so the id and the value are written into the row when it is the job's turn:
 -- [id, receipt, verb, at ms, attempts made, value, kept count (-1 all), kept seconds or false,
 --  is recent, may have relations
 --  and, only of jobs that did not complete, trace or "", attempts allowed, delay ms, is lifo,
@@ -74,11 +75,11 @@ local function are_oldest(mine, count)
   return #oldest == count
 end
 
--- {id = true} of the active where one pass is cheaper than a search for each, and whether they are just the rows.
-local function read_active(rows)
-  local count, present = #rows, {}
+-- {id = true} of the active where one pass is cheaper than a search for each, and whether they are just these.
+local function read_active(ids)
+  local count, present = #ids, {}
   if count < 8 then return nil, false end
-  for _, row in ipairs(rows) do present[row[1]] = true end
+  for _, id in ipairs(ids) do present[id] = true end
   if are_oldest(present, count) then return present, true end
   if call("LLEN", ACTIVE) > 8 * count then return nil, false end
   present = {}
@@ -220,15 +221,15 @@ local function resolve_unhandled(row, job)
 end
 
 -- Returns the keys of these jobs, whether some do not exist, and whether some have children.
-local function survey(rows)
+local function survey(ids)
   local jobs, parents = {}, {}
-  for i, row in ipairs(rows) do
-    local job = PREFIX .. row[1]
+  for i, id in ipairs(ids) do
+    local job = PREFIX .. id
     jobs[i] = job
     parents[2 * i - 1] = job .. ":dependencies"
     parents[2 * i] = job .. ":unsuccessful"
   end
-  return jobs, call("EXISTS", unpack(jobs)) < #rows, call("EXISTS", unpack(parents)) > 0
+  return jobs, call("EXISTS", unpack(jobs)) < #ids, call("EXISTS", unpack(parents)) > 0
 end
 
 -- Returns 0, or the code for why this one cannot be settled; writes nothing.
@@ -268,13 +269,15 @@ local function write(row, job, state, finished, points)
 end
 
 -- Returns [[number, code, text], …] of those not settled, and whether the last settled job has ended.
-local function settle_all(rows, state, points)
-  local jobs, some_missing, some_children = survey(rows)
-  local locks = call("MGET", unpack(KEYS, FIXED + 1, FIXED + #rows))
-  local present, are_all = read_active(rows)
+local function settle_all(ids, values, numbers, rows, state, points)
+  local jobs, some_missing, some_children = survey(ids)
+  local locks = call("MGET", unpack(KEYS, FIXED + 1, FIXED + #ids))
+  local present, are_all = read_active(ids)
   local refused, settled, released, gone = {}, {}, {}, {}
   local finished, ended = {completed = {}, failed = {}}, false
-  for i, row in ipairs(rows) do
+  for i, id in ipairs(ids) do
+    local row = rows[numbers[i]]
+    row[1], row[6] = id, values[i]
     local code, text = check(row, jobs[i], locks[i], some_missing, some_children), ""
     if code == 0 then
       if row[3] == "waiting" then promote_due(row[4], state) end
@@ -311,8 +314,8 @@ local function settle_all(rows, state, points)
     if code ~= 0 then refused[#refused + 1] = {i, code, text} end
   end
   if state.last_ended then enter_finished(finished, state.last_ended, state) end
-  if are_all and #settled == #rows then
-    call("LTRIM", ACTIVE, 0, -#rows - 1)
+  if are_all and #settled == #ids then
+    call("LTRIM", ACTIVE, 0, -#ids - 1)
   elseif present and #settled > 0 then
     remove_from_active(call("LRANGE", ACTIVE, 0, -1), gone)
   end
