@@ -24,6 +24,7 @@ from corral.core.job import Backoff, JobState, Keep
 from corral.core.known_errors import FailureKind
 from corral.core.options import (
     Capability,
+    Durability,
     OptionValues,
     checked_attempts,
     checked_backoff,
@@ -32,6 +33,7 @@ from corral.core.options import (
 from corral.core.outcome import RetryPolicy
 from corral.core.ports import Gauge, Profile
 from corral.core.retry import BackoffRule, Errors, classifier
+from corral.durability import DEFAULT_TIMEOUT_S, DurabilityWaiters
 from corral.errors import InvalidName, InvalidOptions, RedisResponseError
 from corral.hooks import Hooks
 from corral.job_call import JobCall, with_children
@@ -115,6 +117,8 @@ class Corral(Hooks):
         keep_completed: int | timedelta | Keep | Mapping[str, Any] | None = None,
         keep_dead: int | timedelta | Keep | Mapping[str, Any] | None = None,
         unknown_after: float | timedelta | None = None,
+        durability: Durability = "memory",
+        durability_timeout: float | timedelta = DEFAULT_TIMEOUT_S,
         lifespan: Callable[["Corral"], AbstractAsyncContextManager[Any]] | None = None,
         clock: Callable[[], int] | None = None,
         metrics: "Metrics | None" = None,
@@ -148,6 +152,7 @@ class Corral(Hooks):
         defaults = {"keep_completed": keep_completed, "keep_dead": keep_dead, "unknown_after": unknown_after}
         self._defaults = {name: value for name, value in defaults.items() if value is not None}
         profile_of(None, {}, self._defaults)  # refuses what does not fit
+        self.durability = DurabilityWaiters(durability, seconds(durability_timeout))
         self._clock = clock or ServerClock(wall_clock, warn_of_clock)
         self._metrics = metrics
         self.sync = SyncRunner()
@@ -364,6 +369,7 @@ class Corral(Hooks):
         self._running = workers = self.workers(concurrency=concurrency, **options)
         idle_check: asyncio.Task[None] | None = None
         with Signals(seconds(grace)) as signals:
+            await self.durability.check(self.queue())
             await self.start_schedules()
             if burst:
                 counts = {worker: self._waiting_count(worker) for worker in workers}
@@ -401,12 +407,14 @@ class Corral(Hooks):
         before = self._url, self._clock
         self._store.reset()
         self._results.clear()
+        self.durability.reset()
         self._url, self._clock = url, clock or self._clock
         try:
             yield
         finally:
             self._store.reset()
             self._results.clear()
+            self.durability.reset()
             self._url, self._clock = before
 
     @property
@@ -576,12 +584,14 @@ class Corral(Hooks):
         """Close this event loop's connections, and release the private server."""
         for listener in self._results.pop(asyncio.get_running_loop(), {}).values():
             await listener.close()
+        await self.durability.close()
         await self._store.close()
         if self._embedded is not None:
             self._embedded.close()
             self._embedded = None
 
     async def __aenter__(self) -> Self:
+        await self.durability.check(self.queue())
         return self
 
     async def __aexit__(

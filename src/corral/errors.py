@@ -23,7 +23,7 @@ CorralError
 │   ├── RedisResponseError
 │   │   └── RedisWrongTypeError
 │   └── AddInterrupted
-├── JobFailed  ResultGone
+├── JobFailed  ResultGone  NotDurable
 ├── EmbeddedServerError (a RuntimeError)
 └── HandlerError
     ├── Unrecoverable  Transient
@@ -240,6 +240,28 @@ class JobFailed(CorralError):
 
 class ResultGone(CorralError):
     """A job whose result is awaited was removed, and the event of its end is not kept any more."""
+
+
+class NotDurable(CorralError):
+    """Jobs were added, and the server did not say in time that they are where `durability` asks for.
+
+    They are there and will run; a crash or a failover at this moment could lose them.
+    """
+
+    def __init__(self, handles: Sequence[Any], durability: str, timeout_s: float) -> None:
+        self.handles = handles
+        """The handles of the jobs in doubt, in order."""
+        self.durability = durability
+        which = f"job {handles[0].id!r} is" if len(handles) == 1 else f"{len(handles)} jobs are"
+        super().__init__(
+            f"{which} added, and the server has not confirmed durability={durability!r} "
+            f"within {timeout_s:g} s"
+        )
+
+    @property
+    def handle(self) -> Any:
+        """The handle of the job, or of the first."""
+        return self.handles[0]
 
 
 class EmbeddedServerError(CorralError, RuntimeError):

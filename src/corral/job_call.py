@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 from corral.core.job import Job
 from corral.core.ports import Added, AddedFlow, Flow
-from corral.errors import InvalidOptions
+from corral.errors import InvalidOptions, NotDurable
 from corral.handle import JobHandle, with_stored
 
 if TYPE_CHECKING:
@@ -66,8 +66,14 @@ class JobCall(Generic[R_co]):
         jobs = _new_jobs(self)
         if await queue.app.check_clock():
             jobs = _new_jobs(self)
-        [root, *_], [added, *_] = await _submit(self, jobs)
+        durability = queue.app.durability
+        level = queue.durability([call.options.get("durability") for call, _ in _levels(self)])
+        ([root, *_], [added, *_]), is_durable = await durability.kept(
+            queue, level, lambda: _submit(self, jobs)
+        )
         handle = JobHandle[R_co](queue, root, added.id, added.existed, result)
+        if not is_durable:
+            raise NotDurable([handle], level, durability.timeout_s)
         return (await with_stored([handle]))[0]
 
 

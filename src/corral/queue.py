@@ -16,7 +16,7 @@ from corral.core.conversion import Conversion
 from corral.core.filter import JobFilter
 from corral.core.http_api import HttpApi
 from corral.core.job import Job, JobOptions, JobState
-from corral.core.options import AddOptions
+from corral.core.options import AddOptions, Durability, strongest
 from corral.core.ports import (
     Added,
     EventLog,
@@ -32,6 +32,7 @@ from corral.errors import (
     AddInterrupted,
     InvalidOptions,
     InvalidPayload,
+    NotDurable,
     RedisError,
     RedisResponseError,
     Refused,
@@ -108,9 +109,16 @@ class Queue:
         job = self.new_job(name, data, values)
         if await self.app.check_clock():
             job = replace(job, created_at=self.app.clock())
-        [job], [added] = await self._submit([job])
+        level = self.durability([values.get("durability")])
+        [job], [added], is_durable = await self._submit([job], level)
         handle = JobHandle[Any](self, job, added.id, added.existed, result)
+        if not is_durable:
+            raise NotDurable([handle], level, self.app.durability.timeout_s)
         return (await with_stored([handle]))[0]
+
+    def durability(self, asked: Iterable[Durability | None]) -> Durability:
+        """Return the durability of jobs that ask for these."""
+        return strongest([level or self.app.durability.default for level in asked])
 
     def new_job(self, name: str, data: Any, values: Mapping[str, Any]) -> Job:
         """Return a job to be added, with these options and no others."""
@@ -123,13 +131,17 @@ class Queue:
     ) -> list[JobHandle[Any]]:
         """Add jobs with these options and no others; `result` is the type of their results."""
         handles: list[JobHandle[Any]] = []
-        async for batch, all_added in self._add_batches(jobs, values, False):
+        async for batch, all_added in self._add_batches(jobs, values, False, result):
             for job, added in zip(batch, all_added, strict=True):
                 handles.append(JobHandle(self, job, added.id, added.existed, result))
         return await with_stored(handles)
 
     async def _add_batches(
-        self, jobs: Iterable[NewJob], values: Mapping[str, Any], is_by_name: bool
+        self,
+        jobs: Iterable[NewJob],
+        values: Mapping[str, Any],
+        is_by_name: bool,
+        result: Conversion | None = None,
     ) -> AsyncIterator[tuple[Sequence[Job], Sequence[Added]]]:
         """Add jobs; yield each batch with what became of it."""
         if values.get("id") is not None:
@@ -139,13 +151,15 @@ class Queue:
         values = {name: value for name, value in values.items() if name != "id"}
         self.options(values)
         ids: list[str] = []
+        in_doubt: list[JobHandle[Any]] = []
+        asked: set[Durability | None] = {values.get("durability")}
         together = len(jobs) if isinstance(jobs, Sized) else CHECKED_TOGETHER
         for batch in _batches(iter(jobs), together):
             try:
-                new = encode_all(batch, self._maker(values, is_by_name))
+                new = encode_all(batch, self._maker(values, is_by_name, asked))
                 if not ids and await self.app.check_clock():
-                    new = encode_all(batch, self._maker(values, is_by_name))
-                submitted, all_added = await self._submit(new)
+                    new = encode_all(batch, self._maker(values, is_by_name, asked))
+                submitted, all_added, is_durable = await self._submit(new, self.durability(asked))
             except Refused as error:
                 if error.position is None:
                     raise
@@ -158,10 +172,19 @@ class Queue:
                     raise
                 raise AddInterrupted(error, {}, [0], []).after(ids) from error
             ids += [added.id for added in all_added]
+            if not is_durable:
+                added_jobs = zip(submitted, all_added, strict=True)
+                in_doubt += [
+                    JobHandle(self, job, added.id, added.existed, result) for job, added in added_jobs
+                ]
             yield submitted, all_added
+        if in_doubt:
+            raise NotDurable(in_doubt, self.durability(asked), self.app.durability.timeout_s)
 
-    async def _submit(self, jobs: Sequence[Job]) -> tuple[Sequence[Job], Sequence[Added]]:
-        """Submit jobs; return them as they were submitted, and what was added."""
+    async def _submit(
+        self, jobs: Sequence[Job], level: Durability
+    ) -> tuple[Sequence[Job], Sequence[Added], bool]:
+        """Submit jobs; return them as they were submitted, what was added, and whether that is durable."""
         submitted = jobs
 
         async def submit(jobs: Sequence[Job]) -> Sequence[Added]:
@@ -170,18 +193,22 @@ class Queue:
             # submitted together, so a refusal is raised and every answer is a job
             return [added for added in await self.ports.broker.submit(jobs) if isinstance(added, Added)]
 
-        added = await (self.app.around_add(self, submit) if self.app.has_on_add else submit)(jobs)
-        return submitted, added
+        run = self.app.around_add(self, submit) if self.app.has_on_add else submit
+        added, is_durable = await self.app.durability.kept(self, level, lambda: run(jobs))
+        return submitted, added, is_durable
 
     def options(self, values: Mapping[str, Any]) -> JobOptions:
         """Return checked options; refused where they break a rule of this protocol."""
         spec = self.protocol.spec
         return options.build(spec.name, spec.capabilities, spec.options, values, spec.priority)
 
-    def _maker(self, values: Mapping[str, Any], is_by_name: bool) -> Callable[[NewJob], Job]:
+    def _maker(
+        self, values: Mapping[str, Any], is_by_name: bool, asked: set[Durability | None]
+    ) -> Callable[[NewJob], Job]:
         """Return a function that makes a job of each item of a list; what they share is checked once.
 
         `is_by_name`: where the app has a handler of a name, its options hold and the data must fit it.
+        The durability that a job asks for is added to `asked`.
         """
         queue, created_at = self.name, self.app.clock()
         known: str | None = None
@@ -196,22 +223,27 @@ class Queue:
                 if name is not known:
                     own, check = self._kind(name, values, is_by_name)
                     known, shared = naming.check_job_name(name), self.options(own)
+                    asked.add(own.get("durability"))
                 if data is None:
                     data = {}
                 if check is not None:
                     check(data)
                 return _Draft(name=name, data=data, queue=queue, options=shared, created_at=created_at)
-            return self._new_job(job, values, is_by_name)
+            return self._new_job(job, values, is_by_name, asked)
 
         return make
 
-    def _new_job(self, job: NewJob, values: Mapping[str, Any], is_by_name: bool) -> Job:
+    def _new_job(
+        self, job: NewJob, values: Mapping[str, Any], is_by_name: bool, asked: set[Durability | None]
+    ) -> Job:
         match job:
             case (name, data, Mapping() as own):
                 shared, check = self._kind(name, values, is_by_name)
                 if check is not None:
                     check({} if data is None else data)
-                return self.new_job(name, data, {**shared, **own})
+                own = {**shared, **own}
+                asked.add(own.get("durability"))
+                return self.new_job(name, data, own)
         raise InvalidPayload(f"{reprlib.repr(job)} is no job; give (name, data) or (name, data, options)")
 
     def _kind(

@@ -5,8 +5,8 @@ import corral
 NAMES = """
 AddInterrupted Added Backoff Capability Corral CorralError EventKind InvalidArguments InvalidName
 InvalidOptions InvalidPayload Job JobCall JobCancelled JobContext JobEvent JobFailed JobFilter JobHandle
-JobOptions JobOutcome JobState JobTimeout JobType Keep Limit Postpone Queue RedisConnectionError RedisError
-Refused Release
+JobOptions JobOutcome JobState JobTimeout JobType Keep Limit NotDurable Postpone Queue RedisConnectionError
+RedisError Refused Release
 ResultGone ScheduleRule ScheduledJob SettleError SyncJobContext Transient Unrecoverable Unsupported Worker
 WorkerEvent WorkerEventKind
 """

@@ -6,7 +6,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 from msgspec import Struct
 
@@ -58,6 +58,11 @@ class Capability(StrEnum):
     UNIQUE = "unique jobs"
 
 
+Durability = Literal["memory", "disk", "replicas"]
+DURABILITIES: tuple[Durability, ...] = get_args(Durability)
+"""From the weakest to the strongest."""
+
+
 class KeyAndPeriod(TypedDict, total=False):
     """What jobs have in common that count as one, and for how long that holds."""
 
@@ -86,6 +91,8 @@ class OptionValues(TypedDict, total=False):
     """The first of the jobs added within this time; by name, or by a key."""
     debounce: int | timedelta | KeyAndPeriod | None
     """The last of the jobs added, when none was added for this time; by name, or by a key."""
+    durability: Durability | None
+    """Where it must be before the add returns."""
     # of the streams protocol
     ttl_s: int | timedelta | None
     idempotency_key: str | None
@@ -180,8 +187,12 @@ def build(
         if name in extras:
             if value is not None:
                 extra[name] = value
+        elif name == "durability":
+            # the add itself waits for it; the job does not have it
+            if value is not None:
+                checked_durability(value)
         elif name not in _OPTIONS:
-            raise InvalidOptions(unknown_option(name, [*_OPTIONS, *extras]))
+            raise InvalidOptions(unknown_option(name, [*_OPTIONS, "durability", *extras]))
         elif value is not None:
             field, needed, check, neutral = _OPTIONS[name]
             if field == "unique":
@@ -361,6 +372,31 @@ def _check_parts(name: str, value: Mapping[str, Any], known: tuple[str, ...]) ->
     for part in value:
         if part not in known:
             raise InvalidOptions(f"{name} has {short_repr(part)}; use {', '.join(map(repr, known))}")
+
+
+# -- durability ---------------------------------------------------------------------------------------------
+
+
+def checked_durability(value: Any) -> Durability:
+    """Return a durability that was given.
+
+    >>> checked_durability("tape")
+    Traceback (most recent call last):
+    ...
+    corral.errors.InvalidOptions: durability is 'tape'; use 'memory', 'disk' or 'replicas'
+    """
+    if value not in DURABILITIES:
+        raise InvalidOptions(f"durability is {short_repr(value)}; use 'memory', 'disk' or 'replicas'")
+    return DURABILITIES[DURABILITIES.index(value)]
+
+
+def strongest(asked: Collection[Durability | None]) -> Durability:
+    """Return the strongest of several; None asks for nothing.
+
+    >>> strongest({None, "disk", "memory"})
+    'disk'
+    """
+    return max((level for level in asked if level is not None), key=DURABILITIES.index, default="memory")
 
 
 # -- unique jobs --------------------------------------------------------------------------------------------

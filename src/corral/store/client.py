@@ -193,6 +193,14 @@ class BlockingConnection:
             self._connection.disconnect()
             raise
 
+    async def pipe_to(self, key: Any, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return the replies of the server that has a key to commands sent together; a failure closes."""
+        try:
+            return await self._connection.pipe_to(key, commands)
+        except BaseException:
+            self._connection.disconnect()
+            raise
+
     async def disconnect(self) -> None:
         """Close the connection; the next call opens another."""
         self._connection.disconnect()

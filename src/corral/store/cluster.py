@@ -269,6 +269,11 @@ class ClusterConnection:
                 raise reply
         return replies
 
+    async def pipe_to(self, key: Key, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return the replies of the node that has a key, also to commands without keys."""
+        replies: list[Any] = await self._routed(slot_of(key), lambda connection: connection.pipe(commands))
+        return replies
+
     async def transact(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Return the replies to several scripts run in a transaction; refused for several slots."""
         keys = [key for command in commands for key in _keys_of(command)]

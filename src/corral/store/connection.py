@@ -89,6 +89,10 @@ class Connection:
                 raise reply
         return replies
 
+    async def pipe_to(self, key: Any, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return the same replies; the key says which server they are for, where there are several."""
+        return await self.pipe(commands)
+
     async def transact(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Return the replies to commands run in a transaction; the first error among them is raised."""
         # they are sent in one piece, so no other call of this connection gets between MULTI and EXEC
