@@ -63,14 +63,14 @@ class Node:
     {'bullmq': '5.62.0', 'node': 'v20.20.2'}
     """
 
-    def __init__(self, script: Path = DRIVER) -> None:
+    def __init__(self, script: Path = DRIVER, modules: Path | None = None) -> None:
         binary = node_binary()
         assert binary is not None, "Node is not installed"
         self._process = subprocess.Popen(
             [binary, str(script)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "CORRAL_NODE_MODULES": str(node_modules())},
+            env={**os.environ, "CORRAL_NODE_MODULES": str(modules or node_modules())},
         )
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[Any]] = {}

@@ -81,7 +81,7 @@ class FlowProducer(EventEmitter):
         queue = self._queue(flow.get("queueName", ""), flow.get("prefix"))
         defaults = (queues_options.get(queue.name) or {}).get("defaultJobOptions") or {}
         opts = {**defaults, **(flow.get("opts") or {})}
-        node: JobNode = {"job": Job(queue, flow.get("name", ""), flow.get("data"), opts)}
+        node: JobNode = {"job": Job(queue, flow.get("name", ""), flow.get("data", {}), opts)}
         if flow.get("children"):
             node["children"] = [self._node(child, queues_options) for child in flow["children"]]
         return node
@@ -134,6 +134,7 @@ def _set_ids(node: JobNode, added: AddedFlow) -> None:
     job.set_answer(added.answer)
     for child, tree in zip(node.get("children", ()), added.children, strict=True):
         child_job: Job = child["job"]
+        child_job.opts["parent"] = {"id": job.id, "queue": job.queueQualifiedName}
         child_job.parent = {"id": job.id, "queueKey": job.queueQualifiedName}
         child_job.parentKey = f"{job.queueQualifiedName}:{job.id}"
         _set_ids(child, tree)

@@ -69,7 +69,7 @@ class JobScheduler:
             return None
         wire = long_options(encode_options(following.options, following.id))
         options = {**wire, "timestamp": following.created_at, "repeatJobKey": job_scheduler_id}
-        return Job(self.queue, following.name, job_data, options, following.id)
+        return Job(self.queue, following.name, {} if job_data is None else job_data, options, following.id)
 
     async def removeJobScheduler(self, job_scheduler_id: str) -> int:
         """Delete a scheduler and its next job; return 0, or 1 if there is none."""

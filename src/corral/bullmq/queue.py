@@ -61,7 +61,7 @@ class Queue(QueueBase):
         """
         await self.connection.check_clock()
         added = [
-            Job(self, job.get("name", ""), job.get("data"), {**self.jobsOpts, **(job.get("opts") or {})})
+            Job(self, job.get("name", ""), job.get("data", {}), {**self.jobsOpts, **(job.get("opts") or {})})
             for job in jobs
         ]
         await self._submit(added)

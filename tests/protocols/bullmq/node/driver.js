@@ -227,6 +227,8 @@ Object.assign(operations, {
   },
 });
 
+Object.assign(operations, require('./scenarios')({ bullmq: require(path.join(modules, 'bullmq')), connection, keep, object }));
+
 // A scheduler that begins at once asks `new Date()`, which is to tell the same time as Date.now().
 const RealDate = Date;
 global.Date = class extends RealDate {
