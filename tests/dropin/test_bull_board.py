@@ -115,7 +115,7 @@ async def test_a_job_the_board_retries_is_run_again(factory: Factory, ask: Ask) 
     await until(lambda: ran(queue, failed=0, completed=2))
     job = await queue.getJob("1")
     assert job is not None
-    assert (job.attemptsMade, job.returnvalue) == (2, {"sent": None})
+    assert (job.attemptsMade, job.returnvalue) == (2, {"sent": {}})
 
 
 async def test_jobs_the_board_promotes_run_now(factory: Factory, ask: Ask) -> None:
