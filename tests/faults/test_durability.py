@@ -1,4 +1,4 @@
-"""What `durability` promises, under the faults it is for; `python -m tests.faults.durability` has them all."""
+"""What `durability` promises, under its faults; `python -m tests.faults.durability` has them all."""
 
 import pytest
 

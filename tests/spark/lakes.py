@@ -4,7 +4,7 @@ from typing import Any
 
 from corral.spark.lake.delta import LakeTable
 from corral.spark.lake.ingest import ingest
-from corral.spark.lake.run import RunOptions, RunResult, run_to_present
+from corral.spark.lake.run import RunOptions, RunResult, run_lake
 from corral.spark.lake.tables import BRONZE, Lake
 from tests.spark.harness import SparkHarness
 
@@ -13,7 +13,7 @@ def run_to_present(
     spark: Any, lake: Lake, harness: SparkHarness, queue: str | None = None, **options: Any
 ) -> RunResult:
     """Run the lake to the present end of a harness's events."""
-    return run_to_present(spark, lake, [harness.address(queue)], RunOptions(**options))
+    return run_lake(spark, lake, [harness.address(queue)], RunOptions(**options))
 
 
 def plain_ids(lake: Lake) -> list[str]:

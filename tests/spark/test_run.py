@@ -11,7 +11,7 @@ from corral.core.outcome import Dead
 from corral.protocols import protocol_names
 from corral.spark.lake import gold, refresh, silver
 from corral.spark.lake.maintenance import vacuum
-from corral.spark.lake.run import RunOptions, run_to_present
+from corral.spark.lake.run import RunOptions, run_lake
 from corral.spark.lake.tables import JOBS, Lake
 from tests.spark.harness import SparkHarness
 from tests.spark.lakes import event_ids, plain_ids, run_to_present
@@ -48,7 +48,7 @@ def test_a_run_files_every_event_of_every_protocol_once_and_tells_of_every_job(
             harness.work(outcome=lambda claim: Dead("boom"), most=5)
             harness.work()
         expected = sorted(event_id for harness in harnesses for event_id in event_ids(harness))
-        ran = run_to_present(spark, lake, [harness.address() for harness in harnesses])
+        ran = run_lake(spark, lake, [harness.address() for harness in harnesses])
     assert plain_ids(lake) == expected
     assert (ran.events, ran.missing, ran.unknown_gaps) == (len(expected), 0, 0)
     counted = lake.jobs(spark).groupBy("protocol", "outcome").count().collect()
@@ -109,7 +109,7 @@ def test_a_continuous_run_goes_on_until_it_is_told_to_stop(spark, bullmq: SparkH
         return 0 if lake.table(JOBS).open() is None else lake.table(JOBS).dataset().count_rows()
 
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run_to_present, spark, lake, [bullmq.address()], options, should_stop=stop.is_set)
+        running = pool.submit(run_lake, spark, lake, [bullmq.address()], options, should_stop=stop.is_set)
         try:
             for jobs in (7, 10):
                 bullmq.add(3)

@@ -14,7 +14,7 @@ from typing import Any
 from corral.spark import session
 from corral.spark.lake import bronze, delta, maintenance, refresh
 from corral.spark.lake.ingest import LakeProgress
-from corral.spark.lake.run import RunOptions, run_to_present
+from corral.spark.lake.run import RunOptions, run_lake
 from corral.spark.lake.tables import Lake
 from corral.spark.options import QueueAddress
 from tests.spark.programs.whole_way import QUICK
@@ -52,7 +52,7 @@ def main(master: str, url: str, folder: str, how: str, batch_events: str, *death
         batch_events=int(batch_events),
     )
     where = QueueAddress(url, "bullmq", "bull", "mail")
-    print(dumps(asdict(run_to_present(spark, Lake(folder), [where], options, tell))), flush=True)
+    print(dumps(asdict(run_lake(spark, Lake(folder), [where], options, tell))), flush=True)
     spark.stop()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from corral.spark import session
 from corral.spark.lake.ingest import ingest
-from corral.spark.lake.run import run_to_present
+from corral.spark.lake.run import run_lake
 from corral.spark.lake.tables import Lake
 from corral.spark.options import QueueAddress
 from tests.spark.clusters import SMALL
@@ -29,7 +29,7 @@ QUICK = {
 
 def fill(spark: Any, lake: Lake, where: QueueAddress, how: str) -> dict[str, Any]:
     if how == "whole":
-        run_to_present(spark, lake, [where])
+        run_lake(spark, lake, [where])
     else:
         ingest(spark, lake, [where])
     ids = plain_ids(lake)
