@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import selectors
 import socket
 from contextlib import ExitStack
 from typing import Any
@@ -11,11 +12,13 @@ import redis
 
 from corral import Corral
 from corral.gateway.sse import hub
+from corral.protocols.streams.scripts import SCRIPTS
 from tests.gateway.conftest import OpenGateway
 from tests.support.apps import working
 from tests.support.foreign_client_streams import ForeignGateway, ForeignWorker
 from tests.support.gateway import Gateway, emit, problem_of
 from tests.support.polling import becomes_true, eventually
+from tests.support.proxy import Proxy, ProxyFault, runs_script
 from tests.support.sse import Event, Tail, job_events
 
 
@@ -420,16 +423,21 @@ async def test_a_client_that_disconnects_leaves_nothing_behind(open_gateway: Ope
     assert gateway.state._tails_by_client.total() == 0
 
 
-def test_no_more_tails_start_at_once_than_a_client_may_have(open_gateway: OpenGateway) -> None:
-    gateway = open_gateway(tails_per_client=3)
+def test_no_more_tails_start_at_once_than_a_client_may_have(open_gateway: OpenGateway, proxy: Proxy) -> None:
+    gateway = open_gateway(f"{proxy.url}?socket_timeout=60", tails_per_client=3, redis_timeout_s=60)
     request = f"GET /v1/jobs/{gateway.submit()}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-    with ExitStack() as stack:
+    # while Redis is silent every request has begun and none has its job
+    proxy.rule(runs_script(SCRIPTS["tail_state"].sha), ProxyFault.HELD, times=20)
+    with ExitStack() as stack, selectors.DefaultSelector() as selector:
         connections = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), timeout=10))
+            stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), timeout=30))
             for _ in range(20)
         ]
         for connection in connections:
             connection.sendall(request)
+            selector.register(connection, selectors.EVENT_READ)
+        assert eventually(lambda: len(selector.select(0)) == 17, seconds=30)
+        proxy.let_go()
         statuses = [connection.recv(12) for connection in connections]
     assert statuses.count(b"HTTP/1.1 200") == 3
     assert statuses.count(b"HTTP/1.1 429") == 17
