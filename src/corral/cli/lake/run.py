@@ -31,7 +31,9 @@ async def command(
     every: Annotated[float, Option(min=0.1, help="Seconds between reads, with --continuous.")] = 10.0,
     refresh: Annotated[float, Option(min=1, help="Seconds between refreshes of silver and gold.")] = 60.0,
     keep_days: Annotated[int | None, Option(min=1, help="Delete older days; default: none.")] = None,
-    keep_versions: Annotated[int, Option(min=0, help="Hours for which old versions stay readable.")] = 24,
+    keep_versions: Annotated[
+        int | None, Option(min=0, help="Hours for which old versions stay readable; default: 24.")
+    ] = None,
     batch_events: Annotated[int, Option(min=1, help="Events per batch, at most.")] = 1_000_000,
 ) -> None:
     """Bring the lake up to date with the events."""

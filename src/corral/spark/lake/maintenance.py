@@ -24,7 +24,7 @@ from corral.spark.lake.tables import BRONZE, TABLES, Lake
 COMPACT_AFTER = 16
 """Files of one day that are merged into larger ones."""
 MAX_VERSIONS = 360
-"""Versions of bronze that are kept at most: an hour of a continuous run with a batch every ten seconds."""
+"""Versions of bronze that are kept where no time is set: an hour of a run with a batch every ten seconds."""
 
 
 def compact(table: DeltaTable, after: int = COMPACT_AFTER) -> int:
@@ -62,25 +62,27 @@ def retain(lake: Lake, keep_days: int, today: date) -> list[date]:
     return sorted(dropped)
 
 
-def vacuum(lake: Lake, keep_versions_h: int = KEEP_VERSIONS_H) -> int:
+def vacuum(lake: Lake, keep_versions_h: int | None = None) -> int:
     """Delete files that no version of the last hours has, and old logs; return how many files.
 
-    Files of a commit that never came are among them.
+    Files of a commit that never came are among them. Without a time it is that of `KEEP_VERSIONS_H`, and
+    bronze keeps `MAX_VERSIONS` at most.
     """
     deleted = 0
+    hours = KEEP_VERSIONS_H if keep_versions_h is None else keep_versions_h
     for name in TABLES:
         table = lake.table(name).open()
         if table is None:
             continue
         with storage_errors(table.table_uri):
             # a commit takes longer with every removed file and version that the log remembers
-            kept_s = keep_versions_h * 3600
-            if name == BRONZE:
+            kept_s = hours * 3600
+            if name == BRONZE and keep_versions_h is None:
                 kept_s = min(kept_s, _age_of(lake.table(name), table.version() - MAX_VERSIONS))
             kept = retention(kept_s)
             if not kept.items() <= table.metadata().configuration.items():
                 table.alter.set_table_properties(kept, post_commithook_properties=HOOKS)
-            sweep = partial(table.vacuum, keep_versions_h, enforce_retention_duration=False, full=True)
+            sweep = partial(table.vacuum, hours, enforce_retention_duration=False, full=True)
             if sweep(dry_run=True):
                 deleted += len(sweep(dry_run=False, post_commithook_properties=HOOKS))
             table.cleanup_metadata()

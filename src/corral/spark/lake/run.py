@@ -8,7 +8,6 @@ from datetime import UTC, date, datetime
 from pyspark.sql import SparkSession
 
 from corral.spark.lake import bronze, ingest
-from corral.spark.lake.delta import KEEP_VERSIONS_H
 from corral.spark.lake.ingest import LakeProgress, OnProgress
 from corral.spark.lake.maintenance import COMPACT_AFTER, compact, retain, vacuum
 from corral.spark.lake.refresh import refresh
@@ -31,7 +30,8 @@ class RunOptions:
     """In a continuous run: the time between two refreshes of silver and gold."""
     batch_events: int = ingest.BATCH_EVENTS
     keep_days: int | None = None
-    keep_versions_h: int = KEEP_VERSIONS_H
+    keep_versions_h: int | None = None
+    """Hours for which old versions stay readable; None: 24, and of bronze about the last 360 at most."""
     compact_after: int = COMPACT_AFTER
 
 
