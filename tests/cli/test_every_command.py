@@ -42,7 +42,9 @@ SERVED: dict[str, Words] = {
     "top": ("--once", "--interval", "0.2"),
 }
 """The arguments of each command that talks to a server and ends."""
-LAKE = {f"lake {name}" for name in ("run", "report", "audit", "backfill", "sql", "history", "convert")}
+LAKE = {
+    f"lake {name}" for name in ("run", "report", "audit", "backfill", "capacity", "sql", "history", "convert")
+}
 ELSEWHERE = {"schedule prune", "demo", "worker", "gateway", "bench", "prove", "scripts export", *LAKE}
 """Commands that run until they are stopped, start Spark or need no server: they have tests of their own."""
 CONFIRMED = {

@@ -47,18 +47,21 @@ def command(
             on_progress(LakeProgress("reading the lake"))
             report = report_lake(spark, source, limit=limit, **bounds)
         if page is not None:
-            _write(report, page)
+            from corral.spark.lake.report.page import page as page_of
+
+            write_page_of(page_of(report), page)
     output.document(_document(report))
     _print(output, report)
     if page is not None:
         output.line(f"the page is in {page}")
 
 
-def _write(report: "LakeReport", page: Path) -> None:
-    from corral.spark.lake.report.page import write_page
+def write_page_of(html: str, page: Path) -> None:
+    """Write a page to a file; refused where that cannot be written."""
+    from corral.spark.lake.report.page import write_document
 
     try:
-        write_page(report, page)
+        write_document(html, page)
     except OSError as error:
         raise InvalidOptions(
             f"the page cannot be written to {page} ({error.strerror or error}); choose another --page"

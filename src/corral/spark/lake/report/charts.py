@@ -32,20 +32,20 @@ class ChartScale:
     height: Callable[[float], float]
 
 
-def counts(moments: Sequence[datetime], lines: Sequence[ChartLine], step: int) -> str:
-    """Return a chart of counts, from 0 up."""
-    axes = _Axes(moments, step, linear(_highest(lines)), lambda value: f"{value:,.0f}")
+def counts(moments: Sequence[datetime], lines: Sequence[ChartLine], step: int, form: str = "") -> str:
+    """Return a chart of counts, from 0 up; `form` is that of the times, such as `%a %H:%M`."""
+    axes = _Axes(moments, step, linear(_highest(lines)), lambda value: f"{value:,.0f}", form)
     return _chart(axes, lines)
 
 
-def bands(moments: Sequence[datetime], lines: Sequence[ChartLine], step: int) -> str:
+def bands(moments: Sequence[datetime], lines: Sequence[ChartLine], step: int, form: str = "") -> str:
     """Return a chart of durations on a logarithmic scale, with a band between the first and last line."""
-    axes = _Axes(moments, step, logarithmic(_highest(lines)), duration)
+    axes = _Axes(moments, step, logarithmic(_highest(lines)), duration, form)
     return _chart(axes, lines, _band(axes, lines[0].values, lines[-1].values))
 
 
-def bars(title: str, rows: Sequence[tuple[str, int]]) -> str:
-    """Return a chart of the largest counts with their labels."""
+def bars(title: str, rows: Sequence[tuple[str, int]], ink: str = "bad") -> str:
+    """Return a chart of the first counts with their labels."""
     rows = rows[:MAX_BARS]
     highest = max((count for _, count in rows), default=1)
     parts = []
@@ -53,7 +53,7 @@ def bars(title: str, rows: Sequence[tuple[str, int]]) -> str:
         y, width = index * 24 + 4, max(300 * count / highest, 1)
         cut = label if len(label) <= MAX_LABEL else label[: MAX_LABEL - 1] + "…"
         parts.append(
-            f'<g><title>{text(label)}: {count:,}</title><rect class="ink-bad" x="430" y="{y}" '
+            f'<g><title>{text(label)}: {count:,}</title><rect class="ink-{ink}" x="430" y="{y}" '
             f'width="{width:.1f}" height="16" rx="2"/><text x="422" y="{y + 12}" text-anchor="end">'
             f'{text(cut)}</text><text x="{436 + width:.1f}" y="{y + 12}">{count:,}</text></g>'
         )
@@ -105,6 +105,8 @@ class _Axes:
     step: int
     scale: ChartScale
     label: Callable[[float], str]
+    form: str
+    """Of the times; empty: dates where there are several."""
 
     def x(self, moment: datetime) -> float:
         first, last = self.moments[0], self.moments[-1]
@@ -136,7 +138,7 @@ def _dates(axes: _Axes) -> Iterator[str]:
     moments = axes.moments
     if not moments:
         return
-    form = "%m-%d %H:%M" if moments[-1] - moments[0] >= timedelta(days=1) else "%H:%M"
+    form = axes.form or ("%m-%d %H:%M" if moments[-1] - moments[0] >= timedelta(days=1) else "%H:%M")
     ends = [(moments[0], "start"), (moments[len(moments) // 2], "middle"), (moments[-1], "end")]
     for moment, anchor in ends if len(moments) > 2 else ends[:1]:
         x, y = axes.x(moment), HEIGHT - BOTTOM + 15
@@ -163,7 +165,7 @@ def _drawn(axes: _Axes, line: ChartLine) -> Iterator[str]:
     for x, y, value, moment in spots:
         yield (
             f'<circle class="ink-{line.ink}" cx="{x:.1f}" cy="{y:.1f}" r="{size}"><title>{text(line.name)} '
-            f"{text(axes.label(value))}, {moment:%Y-%m-%d %H:%M}</title></circle>"
+            f"{text(axes.label(value))}, {moment:{axes.form or '%Y-%m-%d %H:%M'}}</title></circle>"
         )
 
 

@@ -52,8 +52,13 @@ def page(report: LakeReport, title: str = "Job history") -> str:
             if rows
             for part in (f"<h2>{text(title)}</h2>", charts.bars(title, rows))
         ),
-        *(_table(table) for table in report.tables if table.rows),
+        *(table_html(table) for table in report.tables if table.rows),
     ]
+    return document(title, body)
+
+
+def document(title: str, body: Sequence[str]) -> str:
+    """Return a whole page with these parts."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
@@ -66,9 +71,14 @@ def page(report: LakeReport, title: str = "Job history") -> str:
 
 def write_page(report: LakeReport, path: str | Path, title: str = "Job history") -> Path:
     """Write the page to a file; return its path."""
+    return write_document(page(report, title), path)
+
+
+def write_document(html: str, path: str | Path) -> Path:
+    """Write a page to a file, in a folder that is made; return its path."""
     target = Path(path).expanduser()
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(page(report, title), encoding="utf-8")
+    target.write_text(html, encoding="utf-8")
     return target
 
 
@@ -118,7 +128,8 @@ def _bands(times: Sequence[tuple[float | None, ...]]) -> list[ChartLine]:
     return [ChartLine(name, ink, [each[index] for each in times]) for index, (name, ink) in enumerate(inks)]
 
 
-def _table(table: ReportTable) -> str:
+def table_html(table: ReportTable) -> str:
+    """Return a table with its title."""
     head = "".join(f'<th scope="col">{text(title)}</th>' for title in table.titles)
     rows = "".join("<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
     return (
