@@ -269,10 +269,11 @@ TABLES = ("events", "attempts", "jobs", "minutes")
 CLIENT_ERROR = "Pipeline logs stream handler received an unexpected result"
 
 
-def run_pipeline(folder: Path) -> dict[str, list[dict[str, Any]]]:
+def run_pipeline(folder: Path, *words: str) -> dict[str, list[dict[str, Any]]]:
     """Run `spark-pipelines run` there; return the rows of its tables."""
+    program = str(Path(sys.executable).parent / "spark-pipelines")
     ended = subprocess.run(
-        [str(Path(sys.executable).parent / "spark-pipelines"), "run"],
+        [program, "run", "--properties-file", "spark.conf", *words],
         cwd=folder, env=environment() | {"SPARK_SUBMIT_OPTS": SMALL},
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
@@ -299,8 +300,16 @@ def test_a_declarative_pipeline_makes_attempts_and_minutes_of_events(
     with SparkHarness(server, "bullmq") as harness:
         harness.add(6, "mail")
         harness.work("mail", most=4)
-    tables = run_pipeline(folder)
-    assert len({row["event_id"] for row in tables["events"]}) == len(tables["events"]) == 20
-    assert [row["outcome"] for row in tables["attempts"]] == ["completed"] * 4
-    assert sorted(row["outcome"] for row in tables["jobs"]) == ["alive"] * 2 + ["completed"] * 4
-    assert sum(row["completed"] for row in tables["minutes"]) == 4
+        tables = run_pipeline(folder)
+        assert len({row["event_id"] for row in tables["events"]}) == len(tables["events"]) == 20
+        assert [row["outcome"] for row in tables["attempts"]] == ["completed"] * 4
+        assert sorted(row["outcome"] for row in tables["jobs"]) == ["alive"] * 2 + ["completed"] * 4
+        assert sum(row["completed"] for row in tables["minutes"]) == 4
+        # later runs go on where the first has stopped
+        harness.work("mail", most=2)
+        run_pipeline(folder, "--refresh", "events")
+        tables = run_pipeline(folder, "--refresh", "attempts,jobs,minutes")
+    assert len({row["event_id"] for row in tables["events"]}) == len(tables["events"]) == 25
+    assert [row["outcome"] for row in tables["attempts"]] == ["completed"] * 6
+    assert [row["outcome"] for row in tables["jobs"]] == ["completed"] * 6
+    assert sum(row["completed"] for row in tables["minutes"]) == 6
