@@ -21,6 +21,7 @@ from corral.core.ports import (
     Added,
     EventLog,
     Flows,
+    JobPage,
     Jobs,
     Limit,
     Minute,
@@ -308,9 +309,20 @@ class Queue:
         """Return how many jobs are in each state this protocol counts."""
         return await self.ports.inspector.counts()
 
-    async def jobs(self, state: JobState, start: int = 0, count: int = 100) -> list[Job]:
-        """Return jobs in a state: the next to run first, the last to end first."""
-        return await self.ports.inspector.jobs(state, start, count)
+    async def jobs(self, state: JobState, count: int = 100) -> list[Job]:
+        """Return the first jobs in a state: the next to run first, the last to end first."""
+        return await self.ports.inspector.jobs(state, count)
+
+    async def page(self, state: JobState, cursor: str = "", count: int = 100) -> JobPage:
+        """Return some jobs in a state and the cursor for more, which is None at the end.
+
+        Jobs that move between two pages are neither left out nor repeated, as long as they stay in the state.
+        A page may be short and still have a next one.
+
+        >>> page = await queue.page(JobState.DEAD)                                      # doctest: +SKIP
+        >>> page = await queue.page(JobState.DEAD, page.cursor)                         # doctest: +SKIP
+        """
+        return await self.ports.inspector.page(state, cursor, count)
 
     async def job(self, job_id: str) -> Job | None:
         """Return one job with its state; None where it does not exist."""

@@ -189,7 +189,7 @@ async def cut_app(proxy: Proxy) -> AsyncIterator[Corral]:
 
 async def written(app: Corral, queue: Queue) -> dict[int, str]:
     """Return the ids of the jobs that exist, by their numbers."""
-    jobs = await app.queue(queue.name, protocol=queue.protocol.spec.name).jobs(JobState.WAITING, 0, 10_000)
+    jobs = await app.queue(queue.name, protocol=queue.protocol.spec.name).jobs(JobState.WAITING, 10_000)
     return {job.data["n"]: job.id for job in jobs}
 
 

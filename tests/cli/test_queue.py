@@ -189,6 +189,20 @@ def test_the_jobs_of_a_state_are_listed_and_searched_by_their_data(app_queue: Ap
     assert shell("queue", "show", *app_queue.words, "--state", "dead").out == "no jobs are dead\n"
 
 
+def test_a_list_goes_on_behind_its_cursor_whatever_moved(shell: Shell, app_queue: AppQueue) -> None:
+    ids = app_queue.add(*({"n": n} for n in range(5)))
+    words = ("queue", "show", *app_queue.words, "--state", "waiting", "--count", "2")
+    *jobs, rest = shell(*words, "--json", "--cursor", "").documents
+    app_queue.app.sync(app_queue.queue.cancel(ids[1:3]))
+    *more, end = shell(*words, "--json", "--cursor", rest["next"]).documents
+    assert [job["id"] for job in [*jobs, *more]] == [ids[0], ids[1], ids[3], ids[4]]
+    assert end == {"next": None}
+    shown = shell(*words[:-1], "1")
+    assert "more: --cursor " in shown.out
+    refused = shell(*words, "--cursor", "x")
+    assert (refused.code, "cursor 'x' is not valid for waiting jobs" in refused.err) == (2, True)
+
+
 def test_a_queue_is_paused_and_resumed_or_the_reason_is_given(app_queue: AppQueue, shell: Shell) -> None:
     app_queue.add({})
     result = shell("queue", "pause", *app_queue.words)

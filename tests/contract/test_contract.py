@@ -513,7 +513,7 @@ async def test_waiting_and_active_jobs_can_be_listed(harness: QueueHarness):
     broker, inspector = harness.broker(), harness.inspector
     ids = await submit(broker, [harness.job({"n": n}) for n in range(5)])
     await claim_one(broker)
-    waiting = await inspector.jobs(JobState.WAITING, 0, 3)
+    waiting = await inspector.jobs(JobState.WAITING, 3)
     assert [job.id for job in waiting] == ids[1:4], "the next to run first"
     assert [job.id for job in await inspector.jobs(JobState.ACTIVE)] == ids[:1]
     assert await inspector.job("no-such-job") is None

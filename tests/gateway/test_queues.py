@@ -93,6 +93,17 @@ async def test_jobs_are_listed_by_state_page_by_page(http: HttpQueue) -> None:
     assert (await http.get("/jobs", state="completed")).json() == {"jobs": [], "next": None}
 
 
+async def test_pages_stay_put_while_jobs_are_claimed(http: HttpQueue) -> None:
+    ids = await http.add(*({"n": n} for n in range(8)))
+    first = (await http.get("/jobs", state="waiting", limit=3)).json()
+    await http.queue.cancel(ids[1:5])
+    second = (await http.get("/jobs", state="waiting", limit=3, cursor=first["next"])).json()
+    assert [job["id"] for job in first["jobs"] + second["jobs"]] == ids[:3] + ids[5:]
+    assert second["next"] is None
+    other = await http.get("/jobs", state="active", cursor=first["next"])
+    assert "not valid for active jobs" in assert_refused(other, 400, "invalid-cursor")
+
+
 @pytest.mark.parametrize(
     ("query", "status"),
     [

@@ -29,6 +29,7 @@ ENDED = {"completed": JobState.COMPLETED, "dead": JobState.DEAD}
 TITLES = ("queue", "protocol", *STATES, "paused", "workers")
 JOB_TITLES = ("id", "queue", "protocol", "name", "attempts", "since", "reason or data")
 REASON_WIDTH = 80
+PAGE = 100
 
 group = typer.Typer(help="List queues, add jobs; pause, drain and clean.", no_args_is_help=True)
 
@@ -74,6 +75,10 @@ async def show(
     selection: JobSelection,
     state: Annotated[JobState | None, Option(help="List the jobs in this state.")] = None,
     count: CountOption = 20,
+    cursor: Annotated[
+        str | None,
+        Option(help="Go on with the list where a page ended; with --json, '' asks for the cursors."),
+    ] = None,
 ) -> None:
     """Show one queue, or with --state its jobs.
 
@@ -82,9 +87,10 @@ async def show(
     queue = await session.find(queue_name)
     spec, output = queue.protocol.spec, session.output
     if state is not None:
-        jobs = await queue.search(selection.filter(state, count))
-        list_jobs(output, [(queue, job) for job in jobs], f"no jobs are {state.value}")
+        await _show_jobs(output, queue, selection.filter(state, count), state, cursor)
         return
+    if cursor is not None:
+        raise InvalidOptions("--cursor goes on with a list of jobs; give its --state too")
     status = await status_of(queue)
     if output.as_json:
         output.document({**status.document, "capabilities": sorted(spec.capabilities)})
@@ -93,9 +99,28 @@ async def show(
     workers = [worker.name or str(worker.address) for worker in status.workers]
     output.line("workers:", ", ".join(workers) or "none")
     output.line(f"protocol {spec.name!r} supports:", ", ".join(sorted(spec.capabilities)))
-    if dead := await queue.jobs(JobState.DEAD, 0, 5):
+    if dead := await queue.jobs(JobState.DEAD, 5):
         output.line("latest dead jobs:")
         list_jobs(output, [(queue, job) for job in dead], "")
+
+
+async def _show_jobs(
+    output: Output, queue: Queue, jobs: JobFilter, state: JobState, cursor: str | None
+) -> None:
+    empty = f"no jobs are {state.value}"
+    if jobs != JobFilter(states=jobs.states, limit=jobs.limit):
+        if cursor is not None:
+            raise InvalidOptions(
+                "--cursor goes on with all jobs of a state; leave out what selects among them"
+            )
+        list_jobs(output, [(queue, job) for job in await queue.search(jobs)], empty)
+        return
+    page = await queue.page(state, cursor or "", jobs.limit or PAGE)
+    list_jobs(output, [(queue, job) for job in page.jobs], empty)
+    if cursor is not None:
+        output.document({"next": page.cursor})
+    if page.cursor is not None:
+        output.line(f"more: --cursor {page.cursor}")
 
 
 def list_jobs(output: Output, jobs: Sequence[tuple[Queue, Job]], empty: str) -> None:
@@ -291,7 +316,7 @@ async def clean(
     queue = await session.find(queue_name)
     ended = (await queue.counts()).get(ENDED[state])
     if ended is None:  # the protocol keeps no count: the jobs that it lists can be deleted
-        ended = len(await queue.jobs(ENDED[state], 0, limit))
+        ended = len(await queue.jobs(ENDED[state], limit))
     deleted: list[str] = []
     if ended:
         jobs = f"up to {min(limit, ended):,} of {ended:,} {state} jobs of {full_name(queue)}"

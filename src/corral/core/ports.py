@@ -419,14 +419,28 @@ class Gauge(Struct, frozen=True):
     labels: dict[str, str] = {}
 
 
+class JobPage(Struct, frozen=True):
+    """Some jobs in a state, and the cursor for more (None: there are no more)."""
+
+    jobs: Sequence[Job]
+    cursor: str | None
+
+
 class Inspector(Protocol):
     """Reads."""
 
     async def counts(self) -> dict[JobState, int]:
         """Return how many jobs are in each state this protocol counts."""
 
-    async def jobs(self, state: JobState, start: int = 0, count: int = 100) -> list[Job]:
-        """Return jobs in a state: the next to run first, the last to end first."""
+    async def page(self, state: JobState, cursor: str = "", count: int = 100) -> JobPage:
+        """Return jobs in a state: the next to run first, the last to end first.
+
+        Jobs that move between two pages are neither left out nor repeated, as long as they stay in the state.
+        The work is bounded, so a page may be short and still have a next one.
+        """
+
+    async def jobs(self, state: JobState, count: int = 100) -> list[Job]:
+        """Return the first jobs in a state."""
 
     async def job(self, job_id: str) -> Job | None:
         """Return one job with its state; None where it does not exist."""

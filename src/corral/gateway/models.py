@@ -13,6 +13,7 @@ Next = Annotated[str | None, Field(description="The cursor of the next page; nul
 
 JOB_ID = "0b9f2a52-6a3c-4bb5-9a3c-3c1b6f3f0e55"
 NEW_YEAR = 1_767_225_600_000
+CURSOR = "k6d3YWl0aW5nAMA"
 
 
 def example(document: JsonDict) -> JsonDict:
@@ -227,7 +228,7 @@ class QueueJob(BaseModel, extra="allow", json_schema_extra=example(MAIL_JOB)):
     ] = []
 
 
-class QueueJobPage(BaseModel, json_schema_extra=example({"jobs": [MAIL_JOB], "next": "after-1"})):
+class QueueJobPage(BaseModel, json_schema_extra=example({"jobs": [MAIL_JOB], "next": CURSOR})):
     """Some jobs of a queue, and the cursor for more."""
 
     jobs: list[QueueJob]

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from corral.core.schema import event_schema
 from corral.gateway.documents import TASK_ID
-from corral.gateway.models import JOB_ID, NEW_YEAR, ProblemDocument
+from corral.gateway.models import CURSOR, JOB_ID, NEW_YEAR, ProblemDocument
 from corral.gateway.problems import KINDS, MEDIA_TYPE
 
 Responses = dict[int | str, dict[str, Any]]
@@ -23,7 +23,7 @@ _EXAMPLES: dict[str, Any] = {
     "status": "done",
     "task": "embed",
     "limit": 100,
-    "cursor": "after-100",
+    "cursor": CURSOR,
     "query": "state = dead",
     "task_id": TASK_ID,
     "past": 10,

@@ -4,13 +4,14 @@ import asyncio
 from time import monotonic
 
 from corral.app import Corral
+from corral.errors import RedisResponseError
 from corral.gateway.problems import Problem
 from corral.protocols import protocol_named, protocol_names
 from corral.queue import Queue
 
-LONG_S = 0.05
+MANY_KEYS = 20_000
 FRESH_SHARE = 20
-"""A listing that took long, since it scans all keys, is used again for so many times as long."""
+"""A listing of many keys, all of which are scanned, is used again for so many times as long as it took."""
 
 
 class QueueCache:
@@ -55,4 +56,10 @@ class QueueCache:
             (queue.protocol.spec.name, queue.name): queue for queues in listed for queue in queues
         }
         took = monotonic() - began
-        self._fresh_until = monotonic() + took * FRESH_SHARE if took > LONG_S else 0.0
+        self._fresh_until = monotonic() + took * FRESH_SHARE if await self._has_many_keys() else 0.0
+
+    async def _has_many_keys(self) -> bool:
+        try:
+            return int(await self._corral.store().call("DBSIZE")) > MANY_KEYS
+        except RedisResponseError:
+            return True  # this user may not ask

@@ -21,7 +21,6 @@ NOW = "$"
 _IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,255}")
 _WAIT = re.compile(r"wait\s*=\s*\"?([0-9]{1,6})\"?", re.IGNORECASE)
 _EVENT_ID = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?")
-_OFFSET = re.compile(r"after-([0-9]{1,9})")
 
 
 # -- bodies -------------------------------------------------------------------------------------------------
@@ -144,13 +143,3 @@ def id_order(event_id: str) -> tuple[int, int]:
     """Return an event id as numbers, which can be compared."""
     milliseconds, _, sequence = event_id.partition("-")
     return int(milliseconds), int(sequence)
-
-
-def parse_offset(cursor: str) -> int:
-    """Return how many jobs of a list come before this cursor."""
-    if not cursor:
-        return 0
-    match = _OFFSET.fullmatch(cursor)
-    if match is None:
-        raise Problem("invalid-cursor", f"cursor {cursor[:40]!a} is not valid; use a page's `next`")
-    return int(match[1])

@@ -68,12 +68,12 @@ async def _pause(began: float) -> None:
 async def failure_groups(queue: Queue) -> tuple[list[FailureGroup], int, bool]:
     """Return the groups of dead jobs, how many were looked at, and whether those are all."""
     dead: list[Job] = []
-    while len(dead) < GROUPED:
-        page = await queue.jobs(JobState.DEAD, len(dead), PAGE)
-        dead += page
-        if len(page) < PAGE:
-            return group_failures(dead), len(dead), True
-    return group_failures(dead), len(dead), False
+    cursor: str | None = ""
+    while cursor is not None and len(dead) < GROUPED:
+        page = await queue.page(JobState.DEAD, cursor, PAGE)
+        dead += page.jobs
+        cursor = page.cursor
+    return group_failures(dead), len(dead), cursor is None
 
 
 async def count_matches(queue: Queue, jobs: JobFilter, states: tuple[JobState, ...]) -> tuple[int, bool]:
@@ -85,14 +85,12 @@ async def count_matches(queue: Queue, jobs: JobFilter, states: tuple[JobState, .
             return sum(counts[state] for state in selected), True
     count = scanned = 0
     for state in selected:
-        start = 0
-        while scanned < GROUPED:
-            page = await queue.jobs(state, start, PAGE)
-            count += sum(map(jobs.has, page))
-            scanned += len(page)
-            start += len(page)
-            if len(page) < PAGE:
-                break
-        else:
-            return count, False
+        cursor: str | None = ""
+        while cursor is not None:
+            if scanned >= GROUPED:
+                return count, False
+            page = await queue.page(state, cursor, PAGE)
+            count += sum(map(jobs.has, page.jobs))
+            scanned += len(page.jobs)
+            cursor = page.cursor
     return count, True

@@ -140,26 +140,23 @@ class BulkTasks:
         began, seen = monotonic(), set[str]()
         size = PAGE if per_second is None else max(min(int(per_second), PAGE), 1)
         for state in [state for state in JobState if state in (jobs.states or usual)]:
-            start = 0
-            while jobs.limit is None or task.done < jobs.limit:
-                page = await queue.jobs(state, start, size)
-                ids = [job.id for job in page if job.id not in seen and jobs.has(job)]
+            cursor: str | None = ""
+            while cursor is not None and (jobs.limit is None or task.done < jobs.limit):
+                page = await queue.page(state, cursor, size)
+                ids = [job.id for job in page.jobs if job.id not in seen and jobs.has(job)]
                 if jobs.limit is not None:
                     ids = ids[: jobs.limit - task.done]
                 seen.update(ids)
                 done = await act(queue, ids) if ids else []
                 task = replace(
                     task,
-                    scanned=task.scanned + len(page),
+                    scanned=task.scanned + len(page.jobs),
                     done=task.done + len(done),
                     not_done=task.not_done + len(ids) - len(done),
                 )
                 yield task
-                if len(page) < size:
-                    break
-                # the jobs behind those that left have moved up
-                start += len(page) - len(done)
-                if per_second is not None:
+                cursor = page.cursor
+                if cursor is not None and per_second is not None:
                     await asyncio.sleep(max(began + task.done / per_second - monotonic(), 0))
 
 

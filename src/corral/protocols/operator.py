@@ -1,4 +1,4 @@
-"""What operators and inspectors of all protocols share: jobs by their ids or by a filter."""
+"""What the operators of all protocols share: jobs by their ids or by a filter."""
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -8,10 +8,11 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from corral.core.filter import JobFilter
-from corral.core.job import Job, JobState
+from corral.core.job import JobState
 from corral.core.options import Lack
 from corral.core.ports import Inspector, Jobs, Limit
 from corral.protocols.base import BoundPort
+from corral.protocols.inspector import selected_states
 from corral.protocols.wire import pack
 
 PAGE = 500
@@ -64,32 +65,15 @@ class BaseOperator(BoundPort):
             chunks = [jobs[start : start + PAGE] for start in range(0, len(jobs), PAGE)]
             return [job_id for chunk in chunks for job_id in await act(chunk)]
         done: dict[str, None] = {}
-        for state in _states(jobs, states):
-            start = 0
-            while jobs.limit is None or len(done) < jobs.limit:
-                page = await self._inspector.jobs(state, start, PAGE)
-                ids = [job.id for job in page if job.id not in done and jobs.has(job)]
+        for state in selected_states(jobs, states):
+            cursor: str | None = ""
+            while cursor is not None and (jobs.limit is None or len(done) < jobs.limit):
+                page = await self._inspector.page(state, cursor, PAGE)
+                ids = [job.id for job in page.jobs if job.id not in done and jobs.has(job)]
                 acted = await act(ids if jobs.limit is None else ids[: jobs.limit - len(done)]) if ids else []
                 done.update(dict.fromkeys(acted))
-                if len(page) < PAGE:
-                    break
-                # the jobs behind those that left have moved up
-                start += len(page) - len(acted)
+                cursor = page.cursor
         return list(done)
-
-
-async def search(inspector: Inspector, jobs: JobFilter) -> list[Job]:
-    """Return the jobs that a filter selects, state by state."""
-    found: list[Job] = []
-    for state in _states(jobs, JobState):
-        start = 0
-        while jobs.limit is None or len(found) < jobs.limit:
-            page = await inspector.jobs(state, start, PAGE)
-            found += filter(jobs.has, page)
-            start += len(page)
-            if len(page) < PAGE:
-                break
-    return found[: jobs.limit]
 
 
 def encode_filter(jobs: JobFilter, states: Mapping[str, JobState]) -> bytes:
@@ -98,8 +82,3 @@ def encode_filter(jobs: JobFilter, states: Mapping[str, JobState]) -> bytes:
     names = None if jobs.names is None else sorted(jobs.names)
     packed: bytes = pack([False if part is None else part for part in (words, names, jobs.since, jobs.until)])
     return packed
-
-
-def _states(jobs: JobFilter, usual: Iterable[JobState]) -> list[JobState]:
-    selected = set(usual) if jobs.states is None else jobs.states
-    return [state for state in JobState if state in selected]

@@ -53,6 +53,12 @@ def entry_time(entry_id: bytes) -> int:
     return min(int(entry_id.partition(b"-")[0]), LATEST_MS)
 
 
+def entry_order(entry_id: bytes) -> tuple[int, int]:
+    """Return an entry's id as numbers, which can be compared."""
+    milliseconds, _, sequence = entry_id.partition(b"-")
+    return int(milliseconds), int(sequence)
+
+
 def broken_fields(
     fields: Mapping[bytes, bytes], counts: Iterable[bytes] = (), times: Iterable[bytes] = ()
 ) -> dict[str, str]:

@@ -25,7 +25,7 @@ GUARD = ":never"
 """Appended to a script's first key, the name of a key that never exists."""
 KEYLESS = frozenset(
     {
-        *("PING", "SCAN", "CLIENT", "SCRIPT", "INFO", "TIME", "CONFIG", "CLUSTER", "HELLO", "ACL"),
+        *("PING", "SCAN", "CLIENT", "SCRIPT", "INFO", "DBSIZE", "TIME", "CONFIG", "CLUSTER", "HELLO", "ACL"),
         *("FLUSHALL", "MULTI", "EXEC"),
     }
 )

@@ -62,7 +62,7 @@ async def added(job_type: JobType[P, R]) -> list[Job]:
     """Return the jobs of that type that wait or are delayed, the next to run first."""
     jobs: list[Job] = []
     for state in (JobState.WAITING, JobState.DELAYED):
-        jobs += await job_type.queue.jobs(state, 0, MOST_ADDED)
+        jobs += await job_type.queue.jobs(state, MOST_ADDED)
     return [job for job in jobs if job.name == job_type.name]
 
 

@@ -16,6 +16,7 @@ from corral.core.ports import (
     Added,
     Gauge,
     JobEnd,
+    JobPage,
     Jobs,
     Leak,
     Ledger,
@@ -30,7 +31,7 @@ from corral.core.ports import (
 from corral.errors import Refused
 from corral.protocols.base import Binding, BoundPort, BoundPorts, ProtocolSpec, port, unsupported
 from corral.protocols.broker import BaseBroker, TripAnswer
-from corral.protocols.operator import BaseOperator, search
+from corral.protocols.operator import BaseOperator
 from corral.protocols.wire import fields_of, text
 from corral.store.client import Store
 
@@ -215,8 +216,13 @@ class ListInspector(ListPort):
         jobs = await self._all()
         return {state: sum(job.state is state for job in jobs) for state in STATES.values()}
 
-    async def jobs(self, state: JobState, start: int = 0, count: int = 100) -> list[Job]:
-        return [job for job in await self._all() if job.state is state][start : start + count]
+    async def page(self, state: JobState, cursor: str = "", count: int = 100) -> JobPage:
+        jobs = sorted((job for job in await self._all() if job.state is state), key=lambda job: job.id)
+        rest = [job for job in jobs if job.id > cursor]
+        return JobPage(rest[:count], rest[count - 1].id if len(rest) > count else None)
+
+    async def jobs(self, state: JobState, count: int = 100) -> list[Job]:
+        return list((await self.page(state, "", count)).jobs)
 
     async def job(self, job_id: str) -> Job | None:
         return await self._read(job_id)
@@ -225,7 +231,7 @@ class ListInspector(ListPort):
         return [_end_of(await self._read(job_id)) for job_id in ids]
 
     async def search(self, jobs: JobFilter) -> list[Job]:
-        return await search(self, jobs)
+        return list(filter(jobs.has, await self._all()))[: jobs.limit]
 
     async def logs(self, job_id: str, start: int = 0, count: int = 1000) -> list[str]:
         lines = await self._store.call("LRANGE", f"{self._list}:log:{job_id}", start, start + count - 1)

@@ -96,7 +96,7 @@ async def _check_kept(status: QueueStatus) -> list[CheckResult]:
     records = [worker.record for worker in status.workers if worker.record is not None]
     if count < MANY_ENDED or not any(record.keeps_all for record in records):
         return []
-    jobs = [job for state in ENDED for job in await queue.jobs(state, 0, SAMPLE)]
+    jobs = [job for state in ENDED for job in await queue.jobs(state, SAMPLE)]
     kept = [job for job in jobs if job.options.keep_completed is None and job.options.keep_dead is None]
     if Capability.REMOVAL not in queue.protocol.spec.capabilities or not kept:
         return []

@@ -102,7 +102,7 @@ async def list_all_workers(request: Request) -> Response:
 async def _read(queue: Queue) -> tuple[Any, Any, dict[str, int]]:
     try:
         infos, counts = await asyncio.gather(queue.workers(), queue.counts())
-        jobs = await queue.jobs(JobState.ACTIVE, 0, MAX_ACTIVE) if counts.get(JobState.ACTIVE) else []
+        jobs = await queue.jobs(JobState.ACTIVE, MAX_ACTIVE) if counts.get(JobState.ACTIVE) else []
     except CorralError:
         # one odd queue must not hide the workers of the others
         return [], [], {}

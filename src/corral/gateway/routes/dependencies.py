@@ -24,7 +24,7 @@ from corral.telemetry.logs import logger
 _INNER_SLASH = "\ufdd0"
 """Stands for a name's own slash while routes are matched; a noncharacter, which no text contains."""
 
-Cursor = Annotated[str, Query(description="The `next` of the page before.", max_length=300)]
+Cursor = Annotated[str, Query(description="The `next` of the page before.", max_length=10_000)]
 PageSize = Annotated[int, Query(ge=1, le=500)]
 
 

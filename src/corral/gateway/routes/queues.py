@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
@@ -13,11 +14,12 @@ from starlette.responses import Response
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.naming import is_job_id
-from corral.errors import RedisWrongTypeError
+from corral.core.ports import JobPage
+from corral.errors import InvalidOptions, RedisWrongTypeError
 from corral.gateway import models
 from corral.gateway.openapi import problem_responses, with_body
 from corral.gateway.problems import Problem
-from corral.gateway.requests import parse_offset, read_json
+from corral.gateway.requests import read_json
 from corral.gateway.responses import encode_item, item_document, json_response, page_response
 from corral.gateway.routes.dependencies import (
     ChangeableQueue,
@@ -106,7 +108,7 @@ async def queue_view(queue: Queue) -> dict[str, Any]:
     }
     try:
         counts, is_paused = await asyncio.gather(queue.counts(), queue.is_paused())
-        oldest = await queue.jobs(JobState.WAITING, 0, 1) if counts.get(JobState.WAITING) else []
+        oldest = await queue.jobs(JobState.WAITING, 1) if counts.get(JobState.WAITING) else []
     except RedisWrongTypeError:
         # the other queues are listed all the same
         return {**view, "counts": {}, "is_paused": False, "error": WRONG_TYPE}
@@ -123,25 +125,37 @@ async def list_queue_jobs(
     request: Request, queue: ReadableQueue, state: JobState, cursor: Cursor = "", limit: PageSize = 100
 ) -> Response:
     """List jobs in a state: the next to run first, the last to end first."""
-    start, left = parse_offset(cursor), state_of(request).settings.max_page_bytes
+    most = left = state_of(request).settings.max_page_bytes
     documents: list[Any] = []
+    following: str | None = cursor
     count = FIRST_JOBS
-    while True:
-        position = start + len(documents)
-        count = min(count, limit - len(documents))
-        jobs = await queue.jobs(state, position, count + 1)
-        for job in jobs[:count]:
-            document = encode_item(job)
-            left -= len(document)
-            if left < 0 and documents:
-                return page_response(request, documents, f"after-{start + len(documents)}")
-            documents.append(orjson.Fragment(document))
-        if len(jobs) <= count or len(documents) >= limit:
-            following = f"after-{start + len(documents)}" if len(jobs) > count else None
-            return page_response(request, documents, following)
+    is_full = False
+    while following is not None and len(documents) < limit and not is_full:
+        page = await _page(queue, state, following, min(count, limit - len(documents)))
+        encoded = list(map(encode_item, page.jobs))
+        fitting = sum(size <= left for size in accumulate(map(len, encoded)))
+        is_full = fitting < len(encoded)
+        if is_full and documents and not fitting:
+            break
+        if is_full:
+            # read again, for the cursor behind the last that fits
+            page = await _page(queue, state, following, max(fitting, 1))
+            encoded = list(map(encode_item, page.jobs))
+        documents += map(orjson.Fragment, encoded)
+        left -= sum(map(len, encoded))
+        following = page.cursor
+        if not encoded:
+            break  # it has looked at many records of other queues
         # as many as should fit, if they are like those before
-        used = state_of(request).settings.max_page_bytes - left
-        count = max(left * len(documents) // max(used, 1), 1)
+        count = max(left * len(documents) // max(most - left, 1), 1)
+    return page_response(request, documents, following)
+
+
+async def _page(queue: Queue, state: JobState, cursor: str, count: int) -> JobPage:
+    try:
+        return await queue.page(state, cursor, count)
+    except InvalidOptions as error:
+        raise Problem("invalid-cursor", str(error)) from None
 
 
 @router.get(QUEUE + "/dead-letters", response_model=models.QueueJobPage, responses=WITH_PARAMETERS)

@@ -1,11 +1,10 @@
 """The bridgemq protocol's Inspector: reads."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
-from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.ports import Gauge, JobEnd, NotEnded, QueueLimits, WorkerInfo
 from corral.errors import RedisResponseError
@@ -13,7 +12,8 @@ from corral.protocols.bridgemq import codec
 from corral.protocols.bridgemq.codec import STATES, JobRecord
 from corral.protocols.bridgemq.keys import DEFAULT_QUEUE, BridgemqKeys
 from corral.protocols.bridgemq.scripts import SCRIPTS, BridgemqPort
-from corral.protocols.operator import search
+from corral.protocols.cursors import IdSource, ListedIds, SetIds, SortedIds, found_by_id
+from corral.protocols.inspector import BaseInspector
 from corral.protocols.wire import text, time_ms, whole
 from corral.store.client import Store
 from corral.store.scanning import keys_with_prefix
@@ -26,7 +26,7 @@ COUNTED = 2000
 """Up to so many ids are always read to find their queue."""
 
 
-class BridgemqInspector(BridgemqPort):
+class BridgemqInspector(BridgemqPort, BaseInspector):
     """Counts, jobs and workers; lists are shared by all queues of a namespace."""
 
     # -- counts -----------------------------------------------------------------------------------------
@@ -117,34 +117,29 @@ class BridgemqInspector(BridgemqPort):
 
     # -- jobs -------------------------------------------------------------------------------------------
 
-    async def jobs(self, state: JobState, start: int = 0, count: int = 100) -> list[Job]:
-        jobs: list[Job] = []
-        async for page in self._ids(state):
-            jobs += [job for job in await self.read_jobs(page, self._binding.queue) if job.state is state]
-            if len(jobs) >= start + count:
-                break
-        return jobs[start : start + count]
+    def _sources(self, state: JobState) -> Sequence[IdSource]:
+        """Return lists of the jobs of every queue: the next to run first, the last to end first."""
+        keys, store = self._keys, self._store
+        match state:
+            case JobState.WAITING:
+                return (ListedIds(store, (keys.waiting,), self._by_id),)
+            case JobState.ACTIVE:
+                return (SetIds(store, keys.active),)
+            case JobState.DELAYED:
+                return (SortedIds(store, keys.delayed),)
+            case JobState.COMPLETED:
+                return (SortedIds(store, keys.completed, is_reverse=True),)
+            case JobState.DEAD:
+                return (ListedIds(store, (keys.dead_letters,), self._by_id),)
+            case JobState.CANCELLED:
+                return ()
 
-    async def _ids(self, state: JobState) -> AsyncIterator[list[bytes]]:
-        """Yield ids in pages, of every queue: the next to run first, the last to end first."""
-        keys = self._keys
-        commands: dict[JobState, Callable[[int, int], tuple[Any, ...]]] = {
-            JobState.WAITING: lambda low, high: ("LRANGE", keys.waiting, low, high),
-            JobState.DELAYED: lambda low, high: ("ZRANGE", keys.delayed, low, high),
-            JobState.DEAD: lambda low, high: ("LRANGE", keys.dead_letters, low, high),
-            JobState.COMPLETED: lambda low, high: ("ZREVRANGE", keys.completed, low, high),
-        }
-        if state is JobState.ACTIVE:
-            yield sorted(await self._store.call("SMEMBERS", keys.active))
-            return
-        command = commands.get(state)
-        low = 0
-        while command is not None:
-            page = await self._store.call(*command(low, low + PAGE - 1))
-            yield list(dict.fromkeys(page))
-            low += PAGE
-            if len(page) < PAGE:
-                return
+    async def _by_id(self, ids: Sequence[bytes]) -> dict[bytes, Job]:
+        return found_by_id(ids, await self.read_jobs(ids, ""))
+
+    async def _listed(self, ids: Sequence[bytes], state: JobState) -> dict[bytes, Job]:
+        jobs = await self.read_jobs(ids, self._binding.queue)
+        return found_by_id(ids, [job for job in jobs if job.state is state])
 
     async def job(self, job_id: str) -> Job | None:
         jobs = await self.read_jobs([job_id.encode("utf-8", "replace")], "")
@@ -172,9 +167,6 @@ class BridgemqInspector(BridgemqPort):
         for start in range(0, len(ids), PAGE):
             jobs += map(_decode, await self._run("read", queue, *ids[start : start + PAGE]))
         return jobs
-
-    async def search(self, jobs: JobFilter) -> list[Job]:
-        return await search(self, jobs)
 
     async def logs(self, job_id: str, start: int = 0, count: int = 1000) -> list[str]:
         lines = await self._store.call("LRANGE", self._keys.log(job_id), start, start + count - 1)

@@ -6,7 +6,6 @@ from typing import Any
 from msgspec import Struct
 
 from corral.core import payload
-from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.naming import RESERVED_IDS
 from corral.core.ports import Gauge, JobEnd, Limit, NotEnded, QueueLimits, WorkerInfo
@@ -14,8 +13,9 @@ from corral.protocols.base import broken_job
 from corral.protocols.bullmq import codec
 from corral.protocols.bullmq.keys import LISTS, STATE_KEYS
 from corral.protocols.bullmq.scripts import BullmqPort
+from corral.protocols.cursors import IdSource, ListedIds, SortedIds, found_by_id
 from corral.protocols.ends import ended_hashes
-from corral.protocols.operator import search
+from corral.protocols.inspector import BaseInspector
 from corral.protocols.wire import text, within
 from corral.store.client import Store
 from corral.store.scanning import escape_pattern, scan_all
@@ -42,7 +42,7 @@ class JobResult(Struct, frozen=True):
     value: Any = None
 
 
-class BullmqInspector(BullmqPort):
+class BullmqInspector(BullmqPort, BaseInspector):
     """Counts, jobs, logs and workers of one queue; its settings and metrics."""
 
     async def counts(self) -> dict[JobState, int]:
@@ -65,31 +65,31 @@ class BullmqInspector(BullmqPort):
             JobState.DEAD: failed,
         }
 
-    async def jobs(self, state: JobState, start: int = 0, count: int = 100) -> list[Job]:
-        ids = await self._ids(state, start, count)
-        return await self._read(ids) if ids else []
-
-    async def _ids(self, state: JobState, start: int, count: int) -> list[bytes]:
-        keys, end = self._keys, start + count - 1
+    def _sources(self, state: JobState) -> Sequence[IdSource]:
+        keys, store = self._keys, self._store
         match state:
             case JobState.WAITING:
-                paused, wait, prioritized, parents = await self._pipe(
-                    ("LRANGE", keys.paused, -end - 1, -1),
-                    ("LRANGE", keys.wait, -end - 1, -1),
-                    ("ZRANGE", keys.prioritized, 0, end),
-                    ("ZRANGE", keys.waiting_children, 0, end),
+                return (
+                    ListedIds(store, (keys.wait, keys.paused), self._by_id, from_right=True),
+                    SortedIds(store, keys.prioritized),
+                    SortedIds(store, keys.waiting_children),
                 )
-                return [*reversed(wait), *reversed(paused), *prioritized, *parents][start : end + 1]
             case JobState.ACTIVE:
-                return list(await self._store.call("LRANGE", keys.active, start, end))
+                return (ListedIds(store, (keys.active,), self._by_id, from_right=True),)
             case JobState.DELAYED:
-                return list(await self._store.call("ZRANGE", keys.delayed, start, end))
+                return (SortedIds(store, keys.delayed),)
             case JobState.COMPLETED:
-                return list(await self._store.call("ZREVRANGE", keys.completed, start, end))
+                return (SortedIds(store, keys.completed, is_reverse=True),)
             case JobState.DEAD:
-                return list(await self._store.call("ZREVRANGE", keys.failed, start, end))
+                return (SortedIds(store, keys.failed, is_reverse=True),)
             case JobState.CANCELLED:
-                return []
+                return ()
+
+    async def _by_id(self, ids: Sequence[bytes]) -> dict[bytes, Job]:
+        return found_by_id(ids, await self._read(list(ids)))
+
+    async def _listed(self, ids: Sequence[bytes], state: JobState) -> dict[bytes, Job]:
+        return await self._by_id(ids)
 
     async def job(self, job_id: str) -> Job | None:
         jobs = await self._read([job_id])
@@ -120,9 +120,6 @@ class BullmqInspector(BullmqPort):
             ("returnvalue", "failedReason", "stacktrace", "atm", "attemptsMade"),
             codec.decode_end,
         )
-
-    async def search(self, jobs: JobFilter) -> list[Job]:
-        return await search(self, jobs)
 
     async def gauges(self) -> list[Gauge]:
         """Return none: the contract's metrics are made of the counts."""

@@ -1,21 +1,22 @@
 """The streams protocol's Inspector: reads."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from corral.core.event import as_json
-from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
 from corral.core.ports import Gauge, JobEnd, NotEnded, QueueLimits, WorkerInfo
 from corral.errors import RedisResponseError
 from corral.protocols.base import broken_job
+from corral.protocols.cursors import Entries, IdSource, IdStream, found_by_id
 from corral.protocols.ends import ended_hashes
-from corral.protocols.operator import search
+from corral.protocols.inspector import BaseInspector
 from corral.protocols.streams import codec
 from corral.protocols.streams.events import decode_events
 from corral.protocols.streams.keys import PARKING, QUEUE
 from corral.protocols.streams.scripts import SCRIPTS, StreamsPort
-from corral.protocols.wire import fields_of, text, time_ms
+from corral.protocols.wire import entry_order, fields_of, text, time_ms
 
 COUNT_STEP = 2000
 """Entries counted in one script call, where the server cannot tell the backlog itself."""
@@ -24,9 +25,11 @@ LATEST_EVENTS = 1000
 ALIVE_MS = 15_000
 """A Corral worker beats at least every 5 s, or renews within a quarter of its lock."""
 FOREIGN_ALIVE_MS = 300_000
+EVENTS = 1000
+"""Events read at a time in search of ends."""
 
 
-class StreamsInspector(StreamsPort):
+class StreamsInspector(StreamsPort, BaseInspector):
     """Backlog, jobs and workers of `jobs:stream`."""
 
     async def counts(self) -> dict[JobState, int]:
@@ -49,48 +52,59 @@ class StreamsInspector(StreamsPort):
             if not after:
                 return waiting, pending, last.decode()
 
-    async def jobs(self, state: JobState, start: int = 0, count: int = 100) -> list[Job]:
-        """Return jobs in a state; ended ones as far back as `jobs:events` reaches, while they live."""
+    def _sources(self, state: JobState) -> Sequence[IdSource]:
+        """Return the entries of a state; ended jobs as far back as `jobs:events` reaches, while they live."""
         match state:
             case JobState.WAITING:
-                ids = await self._waiting_ids(start + count)
+                return (IdStream(self._waiting_entries),)
             case JobState.ACTIVE:
-                ids = await self._active_ids(start + count)
+                return (IdStream(self._active_entries),)
             case JobState.DELAYED:
-                return []
+                return ()
             case _:
-                ids = await self._ended_ids(state)
-        jobs: list[Job] = []
-        for begin in range(0, len(ids), 500):
-            jobs += [job for job in await self._read(ids[begin : begin + 500], state) if job.state is state]
-            if len(jobs) >= start + count:
-                break
-        return jobs[start : start + count]
+                word = next(word for word, known in codec.STATES.items() if known is state)
+                return (IdStream(partial(self._ended_entries, word.encode())),)
 
-    async def _waiting_ids(self, most: int) -> list[str]:
+    async def _waiting_entries(self, after: bytes, count: int) -> Entries:
         """Return the parked jobs first: workers with a handler for them claim those before others."""
-        ids: list[str] = []
+        # read first: what is delivered meanwhile is found among what it was not, and told by its state
+        last = (await self._store.run(SCRIPTS["backlog"], [self._keys.stream], ("", 1)))[2]
+        entries: list[Sequence[Any]] = []
         if await self._store.call("EXISTS", self._keys.parked):
-            for consumer in await self._consumers():
-                if consumer[b"name"].startswith(PARKING) and len(ids) < most:
-                    ids += await self._pending_ids("-", "+", most - len(ids), consumer[b"name"])
-        _, _, last = await self._backlog()
-        entries = await self._store.call("XRANGE", self._keys.stream, f"({last}", "+", "COUNT", most)
-        return (ids + job_ids_of(entries))[:most]
+            parked = await self._pending_entries(after, count, is_parked=True)
+            if not parked.is_last:
+                return parked
+            entries = [*parked.entries]
+        start = max(after or b"0-0", last, key=entry_order).decode()
+        entries += await self._store.call("XRANGE", self._keys.stream, f"({start}", "+", "COUNT", count)
+        return Entries(entries[:count], entries[count - 1][0] if len(entries) >= count else b"", count)
 
-    async def _active_ids(self, most: int) -> list[str]:
-        parked = (await self._backlog())[0] if await self._store.call("EXISTS", self._keys.parked) else 0
-        return await self._pending_ids("-", "+", most + parked)
+    async def _active_entries(self, after: bytes, count: int) -> Entries:
+        return await self._pending_entries(after, count, is_parked=False)
 
-    async def _pending_ids(self, *criteria: Any) -> list[str]:
+    async def _pending_entries(self, after: bytes, count: int, is_parked: bool) -> Entries:
+        start = f"({after.decode()}" if after else "-"
         try:
-            rows = await self._store.call("XPENDING", self._keys.stream, "workers", *criteria)
+            rows = await self._store.call("XPENDING", self._keys.stream, "workers", start, "+", count)
         except RedisResponseError as error:
             if "NOGROUP" in str(error):
-                return []
+                return Entries((), b"", 0)
             raise
-        answers = await self._store.pipe([("XRANGE", self._keys.stream, row[0], row[0]) for row in rows])
-        return job_ids_of([entry for entries in answers for entry in entries])
+        answers = await self._store.pipe(
+            [
+                ("XRANGE", self._keys.stream, row[0], row[0])
+                for row in rows
+                if row[1].startswith(PARKING) is is_parked
+            ]
+        )
+        entries = [entry for answer in answers for entry in answer]
+        return Entries(entries, rows[-1][0] if len(rows) == count else b"", len(rows))
+
+    async def _ended_entries(self, word: bytes, before: bytes, count: int) -> Entries:
+        end = f"({before.decode()}" if before else "+"
+        rows = await self._store.call("XREVRANGE", self._keys.events, end, "-", "COUNT", EVENTS)
+        entries = [row for row in rows if fields_of(row[1]).get(b"type") == word]
+        return Entries(entries, rows[-1][0] if len(rows) == EVENTS else b"", len(rows))
 
     async def _consumers(self) -> list[dict[bytes, Any]]:
         try:
@@ -100,18 +114,6 @@ class StreamsInspector(StreamsPort):
                 return []
             raise
         return [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
-
-    async def _ended_ids(self, state: JobState) -> list[str]:
-        word = next(word for word, known in codec.STATES.items() if known is state).encode()
-        ids: dict[str, None] = {}
-        before = "+"
-        while entries := await self._store.call("XREVRANGE", self._keys.events, before, "-", "COUNT", 1000):
-            before = f"({entries[-1][0].decode()}"
-            for _, flat in entries:
-                fields = fields_of(flat)
-                if fields.get(b"type") == word and fields.get(b"job_id"):
-                    ids.setdefault(text(fields[b"job_id"]))
-        return list(ids)
 
     async def job(self, job_id: str) -> Job | None:
         fields, entries = await self._store.pipe_each(
@@ -127,15 +129,17 @@ class StreamsInspector(StreamsPort):
             fields, [] if isinstance(entries, RedisResponseError) else decode_events(entries)
         )
 
-    async def _read(self, ids: Sequence[str], state: JobState) -> list[Job]:
-        rows = await self._store.pipe_each([("HGETALL", self._keys.job(job_id)) for job_id in ids])
-        return [
+    async def _listed(self, ids: Sequence[bytes], state: JobState) -> dict[bytes, Job]:
+        names = list(map(text, ids))
+        rows = await self._store.pipe_each([("HGETALL", self._keys.job(job_id)) for job_id in names])
+        jobs = [
             broken_job(job_id, QUEUE, state, fields)
             if isinstance(fields, RedisResponseError)
             else codec.decode_job(fields)
-            for job_id, fields in zip(ids, rows, strict=True)
+            for job_id, fields in zip(names, rows, strict=True)
             if fields
         ]
+        return found_by_id(ids, [job for job in jobs if job.state is state])
 
     async def ends(self, ids: Sequence[str]) -> list[JobEnd | NotEnded]:
         return await ended_hashes(
@@ -145,9 +149,6 @@ class StreamsInspector(StreamsPort):
             ("status", "result", "error"),
             codec.decode_end,
         )
-
-    async def search(self, jobs: JobFilter) -> list[Job]:
-        return await search(self, jobs)
 
     async def gauges(self) -> list[Gauge]:
         """Return none: the contract names no metrics."""

@@ -86,11 +86,16 @@ export async function open({ parts, params, signal, show, fail }) {
 
   async function load(isFirst) {
     if (isFirst) cursor = "";
-    const page = await get(`${queuePath(where)}/jobs${query({ state, limit: PAGE, cursor })}`, signal);
+    const jobs = [];
+    do {
+      // a page without jobs has looked at many of other queues
+      const page = await get(`${queuePath(where)}/jobs${query({ state, limit: PAGE, cursor })}`, signal);
+      jobs.push(...page.jobs);
+      cursor = page.next || "";
+    } while (!jobs.length && cursor);
     if (isFirst) rows.clear();
-    // jobs move while one reads: what is shown already is not shown again
-    for (const job of page.jobs) if (!rows.has(job.id)) rows.put(job.id, cellsOf(job));
-    cursor = page.next || "";
+    // a job that was done and came back is shown where it was
+    for (const job of jobs) if (!rows.has(job.id)) rows.put(job.id, cellsOf(job));
     changes = 0;
     drawChanges();
     more.hidden = !cursor;
