@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,12 +91,11 @@ def samples(server: Server) -> Iterator[Samples]:
 
 
 @pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+def chromium() -> Iterator[Chromium]:
     """The browser of this pytest process."""
     if CHROMIUM is None:
         pytest.skip("chromium is not installed")
-    folder: Path = tmp_path_factory.mktemp("chromium")
-    with Chromium(folder / "profile") as browser:
+    with Chromium() as browser:
         yield browser
 
 
@@ -105,9 +103,6 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 def browser(chromium: Chromium) -> Iterator[Chromium]:
     """The browser on an empty page, without what it remembers of the test before."""
     chromium.go("about:blank")
-    chromium.call("Network.clearBrowserCookies")
-    chromium.resize(1280)
-    chromium.prefer("light")
-    chromium.messages.clear()
+    chromium.reset()
     yield chromium
     chromium.go("about:blank")

@@ -97,7 +97,7 @@ def test_it_can_be_mounted_in_another_app(server: Server, browser: Chromium) -> 
         browser.click("#key-form button")
         browser.until("document.getElementById('status').dataset.state === 'live'")
         browser.until("document.querySelector('#page h1')?.textContent === 'Queues'")
-        cookies = browser.call("Network.getCookies")["cookies"]
+        cookies = browser.cookies()
         assert [(one["name"], one["path"]) for one in cookies] == [("corral_session", "/ops/jobs/")]
     finally:
         browser.go("about:blank")

@@ -40,7 +40,7 @@ def test_a_key_signs_in_and_out_and_scripts_cannot_read_the_session(
     )
     kept = browser.value("[document.cookie, sessionStorage.length, Object.keys(localStorage).join()]")
     assert kept == ["", 0, ""]
-    [cookie] = browser.call("Network.getCookies")["cookies"]
+    [cookie] = browser.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"], cookie["name"]) == (True, "Strict", "corral_session")
     browser.value("location.hash = '#/queue/bullmq/mail'")
     browser.until("document.querySelectorAll('.absent').length > 3")
@@ -51,7 +51,7 @@ def test_a_key_signs_in_and_out_and_scripts_cannot_read_the_session(
     browser.click("#sign-out")
     browser.until("!!document.getElementById('key-form')")
     assert "mail" not in browser.text("#page")
-    assert browser.call("Network.getCookies")["cookies"] == []
+    assert browser.cookies() == []
 
 
 def session_of(gateway: Gateway, role: str) -> tuple[dict[str, str], str]:

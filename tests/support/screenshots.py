@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -89,13 +88,13 @@ def main(folder: Path, names: list[str]) -> None:
     """Take the pictures of these pages; of all where none is named."""
     folder.mkdir(parents=True, exist_ok=True)
     output = Addresses()
-    with EmbeddedServer(temporary=True) as server, tempfile.TemporaryDirectory() as profile:
+    with EmbeddedServer(temporary=True) as server:
         demo = Thread(target=lambda: asyncio.run(run_demo(server.url, output)), daemon=True)
         demo.start()
         demo.join(WORKED_S)
         replay = {"verb": "replay", "query": "reason ~ template"}
         httpx2.post(f"{output.dashboard}v1/queues/bullmq/mail/tasks", json=replay)
-        with Chromium(Path(profile)) as browser:
+        with Chromium() as browser:
             for name, address in pages_of(output.dashboard).items():
                 if not names or name in names:
                     take(browser, folder, name, address)
