@@ -24,7 +24,7 @@ def jobs(harness: SparkHarness) -> list[Any]:
     """What waits now, in order."""
 
     async def go() -> list[Any]:
-        return await harness.inspector.jobs(JobState.WAITING, 0, 10_000)
+        return await harness.inspector.jobs(JobState.WAITING, 10_000)
 
     return harness.run(go)
 
@@ -78,7 +78,7 @@ def test_a_write_that_is_repeated_under_its_name_adds_nothing(spark, bullmq: Spa
     assert bullmq.work() == 12
 
     async def remove_all() -> None:
-        done = await bullmq.inspector.jobs(JobState.COMPLETED, 0, 100)
+        done = await bullmq.inspector.jobs(JobState.COMPLETED, 100)
         await bullmq.operator.remove([job.id for job in done])
 
     bullmq.run(remove_all)
@@ -272,7 +272,7 @@ def test_a_delay_is_right_on_an_executor_whose_clock_is_wrong(bullmq: SparkHarne
     )
 
     async def delayed() -> list[Any]:
-        return await bullmq.inspector.jobs(JobState.DELAYED, 0, 10)
+        return await bullmq.inspector.jobs(JobState.DELAYED, 10)
 
     [job] = bullmq.run(delayed)
     assert before - 300 <= job.created_at <= time.time() * 1000 + 300
