@@ -1,6 +1,7 @@
 """Schemathesis over the OpenAPI document: no 5xx, and no response that it does not describe."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import schemathesis
@@ -27,6 +28,7 @@ CHECKS = (
     response_schema_conformance,
 )
 EXAMPLES = 25
+SEQUENCES = 300
 
 document = create_app(GatewaySettings(redis_url="redis://127.0.0.1:1")).openapi()
 # tails do not end by themselves: they have their own tests
@@ -55,6 +57,30 @@ def gateway_without_wait(valkey: Server) -> Iterator[Gateway]:
 def test_every_response_is_as_described(case: schemathesis.Case, gateway_without_wait: Gateway) -> None:
     response = case.call(base_url=gateway_without_wait.url, timeout=20)
     case.validate_response(response, checks=list(CHECKS))
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+def test_every_response_in_a_sequence_of_requests_is_as_described(gateway_without_wait: Gateway) -> None:
+    """Requests follow each other with what the responses before them name: jobs, schedules, tasks."""
+
+    class Requests(described.as_state_machine()):  # type: ignore[misc]
+        def get_call_kwargs(self, case: schemathesis.Case) -> dict[str, Any]:
+            return {"base_url": gateway_without_wait.url, "timeout": 20}
+
+        def validate_response(self, response: Any, case: schemathesis.Case, **_: Any) -> None:
+            case.validate_response(response, checks=list(CHECKS))
+
+    Requests.run(
+        settings=settings(
+            max_examples=SEQUENCES,
+            stateful_step_count=10,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+    )
 
 
 def test_every_route_but_the_tails_is_tried() -> None:
