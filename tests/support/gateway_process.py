@@ -57,11 +57,14 @@ class GatewayProcess:
             stdout=subprocess.DEVNULL,
         )
 
-    def ready(self, seconds: float = 30.0) -> "GatewayProcess":
+    def ready(self, seconds: float = 60.0) -> "GatewayProcess":
         """Wait until the gateway replies that it is ready."""
-        eventually(lambda: self._is_ready() or self.process.poll() is not None, seconds, pause=0.05)
+        # once is enough: under load the next reply may take longer than it is waited for
+        has_replied = eventually(
+            lambda: self._is_ready() or self.process.poll() is not None, seconds, pause=0.05
+        )
         assert self.process.poll() is None, f"the gateway ended with {self.process.returncode}"
-        assert self._is_ready(), "the gateway is not ready"
+        assert has_replied, f"the gateway is not ready after {seconds} s"
         return self
 
     def _is_ready(self) -> bool:
