@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.dropin.scenarios.run import Run
+from tests.support.polling import outlast
 
 SCRIPT: dict[str, Any] = {
     "good": [[["return", {"child": "done"}]]],
@@ -72,9 +73,10 @@ async def flow_across_queues(run: Run) -> None:
 async def flow_with_options_of_jobs(run: Run) -> None:
     await run.open_queue()
     await run.flows("add", flow(
-        run, child(run, "good", "late", delay=30), child(run, "good", "first", priority=2),
+        run, child(run, "good", "late", delay=10), child(run, "good", "first", priority=2),
         child(run, "good", "kept", removeOnComplete=True), priority=5, attempts=2,
     ))  # fmt: skip
+    await outlast(0.02)
     await run.works(SCRIPT)
     await run.rests(completed=3)
 

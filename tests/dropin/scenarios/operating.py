@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.dropin.scenarios.run import Run
+from tests.support.polling import outlast
 
 DONE: dict[str, Any] = {"send": [[["return", "done"]]], "bad": [[["fail", "no"]]]}
 HOUR = 3_600_000
@@ -27,8 +28,11 @@ async def scheduler_of_a_pattern(run: Run) -> None:
 
 
 async def scheduler_that_is_limited(run: Run) -> None:
-    await run.queue("upsertJobScheduler", "twice", {"every": 1500, "limit": 2}, {"name": "send", "data": 1})
+    await run.queue("upsertJobScheduler", "twice", {"every": HOUR, "limit": 2}, {"name": "send", "data": 1})
     await run.works(DONE)
+    await run.rests(completed=1, delayed=1)
+    [second] = await run.queue("getDelayed", 0, -1)
+    await run.job(second["id"], "promote")
     await run.rests(completed=2)
     await run.queue("getJobScheduler", "twice")
 
@@ -194,6 +198,7 @@ async def change_of_delay(run: Run) -> None:
     await run.add("send", {})
     await run.job("1", "changeDelay", 20)
     await run.job("2", "changeDelay", 20)
+    await outlast(0.03)
     await run.works(DONE)
     await run.rests(completed=2)
 
