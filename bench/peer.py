@@ -58,6 +58,7 @@ class ProcessPeer:
 
 
 BASELINE = "Node BullMQ 5.62.0"
+DROP_IN = "Corral's drop-in"
 
 
 def peers() -> list[Peer]:
@@ -69,6 +70,7 @@ def peers() -> list[Peer]:
     found: list[Peer] = [
         ProcessPeer(BASELINE, [node, "bench/node/driver.js"], {"CORRAL_NODE_MODULES": str(node_modules())}),
         _corral("Corral", "asyncio"),
+        ProcessPeer(DROP_IN, [sys.executable, "-m", "bench.drivers.dropin_driver"]),
     ]
     if find_spec("uvloop") is not None:
         found.append(_corral("Corral, uvloop", "uvloop"))

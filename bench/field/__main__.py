@@ -10,7 +10,7 @@ from tests.support.servers import start_valkey
 
 from bench.field.peers import FIELD
 from bench.field.showing import BEGIN, END, Line, chart, markdown
-from bench.peer import BASELINE, ROOT, Peer, Task, peers
+from bench.peer import BASELINE, DROP_IN, ROOT, Peer, Task, peers
 from bench.publish import put_between
 
 OUR_JOBS = 30_000
@@ -63,7 +63,7 @@ def _measured(rounds: int, say: Callable[[str], None]) -> list[Line]:
                     readings.setdefault((name, measure, setting), []).append(rate)
     finally:
         server.stop()
-    names = ["Corral", BASELINE, *(peer.name for peer in FIELD)]
+    names = ["Corral", BASELINE, DROP_IN, *(peer.name for peer in FIELD)]
     lines = [_line(name, readings) for name in names]
     return [lines[0], *sorted(lines[1:], key=lambda line: -line.processing)]
 
@@ -73,8 +73,8 @@ Trial = tuple[str, int | None, Task, Peer]
 
 def _tasks(measure: str, url: str, number: int) -> list[Trial]:
     everyone: list[Trial] = []
-    node, *_, ours = peers()
-    for name, peer in (("Corral", ours), (node.name, node)):
+    node, _, drop_in, *_, ours = peers()
+    for name, peer in (("Corral", ours), (node.name, node), (drop_in.name, drop_in)):
         for setting in OUR_SETTINGS if measure == "processing" else (None,):
             task = {"measure": measure, "url": url, "count": OUR_JOBS, "setting": setting}
             everyone.append((name, setting, task, peer))

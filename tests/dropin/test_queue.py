@@ -317,3 +317,26 @@ async def test_a_key_of_earlier_versions_is_deleted(factory: Factory) -> None:
     await queue.store.call("SET", "bull:mail:priority", "old")
     assert await queue.removeDeprecatedPriorityKey() == 1
     assert await queue.removeDeprecatedPriorityKey() == 0
+
+
+async def test_jobs_with_equal_options_have_options_of_their_own(factory: Factory) -> None:
+    queue = factory.queue()
+    shared = {"attempts": 2, "backoff": {"type": "fixed", "delay": 10}}
+    first, second = await queue.addBulk([{"name": "send", "data": n, "opts": shared} for n in (1, 2)])
+    third = await queue.add("send", 3, {**shared})
+    first.opts["backoff"]["delay"] = 99
+    shared["backoff"]["delay"] = 77
+    fourth = await queue.add("send", 4, shared)
+    delays = [job.opts["backoff"]["delay"] for job in (first, second, third, fourth)]
+    assert delays == [99, 10, 10, 77]
+    stored = [await queue.getJob(job.id) for job in (first, second, third, fourth)]
+    assert [job.opts["backoff"]["delay"] for job in stored] == [10, 10, 10, 77]
+    assert first.toJSON() | {"opts": second.opts, "id": second.id, "data": 2} == second.toJSON()
+
+
+async def test_options_that_are_equal_in_python_only_are_written_as_they_were_given(factory: Factory) -> None:
+    queue = factory.queue()
+    jobs = await queue.addBulk([{"name": "send", "opts": {"removeOnComplete": keep}} for keep in (1, True)])
+    written = [await queue.store.call("HGET", queue.toKey(job.id), "opts") for job in jobs]
+    assert [b'"removeOnComplete":1' in written[0], b'"removeOnComplete":true' in written[1]] == [True, True]
+    assert [type(job.removeOnComplete) for job in jobs] == [int, bool]

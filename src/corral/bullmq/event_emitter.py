@@ -39,17 +39,23 @@ class EventEmitter:
         """Remove a callback; ValueError if it was not registered."""
         self._callbacks.get(event_name, []).remove(function)
 
+    def listens_to(self, event_name: str) -> bool:
+        """Return whether the event has a callback."""
+        return bool(self._callbacks.get(event_name))
+
     def emit(self, event_name: str, *args: Any, **kwargs: Any) -> bool:
         """Call the event's callbacks; return whether there was one."""
-        callbacks = list(self._callbacks.get(event_name, ()))
-        for callback in callbacks:
+        callbacks = self._callbacks.get(event_name)
+        if not callbacks:
+            return False
+        for callback in list(callbacks):
             try:
                 result = callback(*args, **kwargs)
                 if inspect.isawaitable(result):
                     self._await(event_name, result)
             except Exception as error:
                 self._failed(event_name, error)
-        return bool(callbacks)
+        return True
 
     def _await(self, event_name: str, awaitable: Any) -> None:
         task = asyncio.ensure_future(awaitable)

@@ -1,6 +1,8 @@
 """JobFields: a job's fields, from the caller's options, from its hash, or from a claim."""
 
 from collections.abc import Mapping
+from copy import deepcopy
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 from corral.bullmq.error_code import error_number
@@ -27,6 +29,26 @@ class JobFields:
     They are as of the moment the job was added or read; they do not follow the server by themselves.
     """
 
+    # what a new job has: every job passes here, so only what differs is set
+    repeatJobKey: str | None = None
+    parentKey: str | None = None
+    parent: dict[str, Any] | None = None
+    deduplicationId: str | None = None
+    progress: Any = 0
+    attemptsMade: int = 0
+    attemptsStarted: int = 0
+    stalledCounter: int = 0
+    processedOn: int | None = 0
+    finishedOn: int | None = 0
+    returnvalue: Any = None
+    failedReason: str | None = None
+    deferredFailure: str | None = None
+    processedBy: str | None = None
+    nextRepeatableJobId: str | None = None
+    discarded: bool = False
+    token: str | None = None
+    """The lock value under which a worker holds this job."""
+
     def __init__(
         self,
         queue: QueueBase,
@@ -42,43 +64,51 @@ class JobFields:
         self.data = data
         self.id: str | int | None = options.get("jobId") or job_id
         """Of a job that `addBulk` did not add, the number of the error."""
-        self.repeatJobKey: str | None = options.pop("repeatJobKey", None)
-        self.opts: dict[str, Any] = with_defaults(options)
+        self.repeatJobKey = options.pop("repeatJobKey", None)
+        self.written: Mapping[str, Any] = options
+        """The options without defaults, which jobs may share: not to be changed."""
+        self.opts = with_defaults(options)
         self.timestamp: int = options.get("timestamp") or queue.connection.clock()
-        self.delay: int = options.get("delay") or 0
-        self.priority: int = options.get("priority") or 0
-        self.attempts: int = options.get("attempts", 1)
-        self.removeOnComplete: Any = options.get("removeOnComplete", True)
-        self.removeOnFail: Any = options.get("removeOnFail", False)
         parent = options.get("parent")
-        self.parentKey: str | None = parent_key(parent)
-        self.parent: dict[str, Any] | None = None
         if parent:
+            self.parentKey = parent_key(parent)
             self.parent = {"id": parent.get("id"), "queueKey": parent.get("queue")}
             self.parent |= {short: True for long, short in POLICIES.items() if options.get(long)}
         deduplication = options.get("deduplication") or options.get("debounce")
-        self.deduplicationId: str | None = (
-            deduplication.get("id") if isinstance(deduplication, Mapping) else None
-        )
-        self._set_initial()
+        if isinstance(deduplication, Mapping):
+            self.deduplicationId = deduplication.get("id")
 
-    def _set_initial(self) -> None:
-        """Set the fields that no option decides."""
-        self.progress: Any = 0
-        self.attemptsMade = 0
-        self.attemptsStarted = 0
-        self.stalledCounter = 0
-        self.processedOn: int | None = 0
-        self.finishedOn: int | None = 0
-        self.returnvalue: Any = None
-        self.failedReason: str | None = None
-        self.deferredFailure: str | None = None
-        self.stacktrace: list[str] = []
-        self.processedBy: str | None = None
-        self.nextRepeatableJobId: str | None = None
-        self.discarded = False
-        self.token: str | None = None
-        """The lock value under which a worker holds this job."""
+    # -- fields of most jobs, made when first read -----------------------------------------------------------
+
+    @cached_property
+    def opts(self) -> dict[str, Any]:
+        """The options, with defaults."""
+        return with_defaults(deepcopy(dict(self.written)))
+
+    @cached_property
+    def delay(self) -> int:
+        return self.written.get("delay") or 0
+
+    @cached_property
+    def priority(self) -> int:
+        return self.written.get("priority") or 0
+
+    @cached_property
+    def attempts(self) -> int:
+        attempts: int = self.written.get("attempts", 1)
+        return attempts
+
+    @cached_property
+    def removeOnComplete(self) -> Any:
+        return deepcopy(self.written.get("removeOnComplete", True))
+
+    @cached_property
+    def removeOnFail(self) -> Any:
+        return deepcopy(self.written.get("removeOnFail", False))
+
+    @cached_property
+    def stacktrace(self) -> list[str]:
+        return []
 
     @property
     def key(self) -> str:
@@ -109,7 +139,35 @@ class JobFields:
 
     def toJSON(self) -> dict[str, Any]:
         """Return the fields as a dict."""
-        return {name: value for name, value in vars(self).items() if name not in ("queue", "token")}
+        return {
+            "name": self.name,
+            "data": self.data,
+            "id": self.id,
+            "opts": self.opts,
+            "timestamp": self.timestamp,
+            "delay": self.delay,
+            "priority": self.priority,
+            "attempts": self.attempts,
+            "removeOnComplete": self.removeOnComplete,
+            "removeOnFail": self.removeOnFail,
+            "repeatJobKey": self.repeatJobKey,
+            "nextRepeatableJobId": self.nextRepeatableJobId,
+            "parentKey": self.parentKey,
+            "parent": self.parent,
+            "deduplicationId": self.deduplicationId,
+            "progress": self.progress,
+            "attemptsMade": self.attemptsMade,
+            "attemptsStarted": self.attemptsStarted,
+            "stalledCounter": self.stalledCounter,
+            "processedOn": self.processedOn,
+            "finishedOn": self.finishedOn,
+            "returnvalue": self.returnvalue,
+            "failedReason": self.failedReason,
+            "deferredFailure": self.deferredFailure,
+            "stacktrace": self.stacktrace,
+            "processedBy": self.processedBy,
+            "discarded": self.discarded,
+        }
 
     def __repr__(self) -> str:
         return f"<Job {self.name!r} id={self.id!r} queue={self.queue.name!r}>"
@@ -167,30 +225,36 @@ class JobFields:
     @classmethod
     def from_claim(cls, queue: QueueBase, claim: Claim) -> Self:
         """Return the job of a claim, for the processor that runs it."""
-        # every job passes here, so the fields are set directly and not by way of the hash's text
-        source, options, extra = claim.job, claim.job.options, claim.job.extra
+        # every job passes here, so the fields are set directly, and only those that a new job has not
+        source, options = claim.job, claim.job.options
+        assert isinstance(options, ReadOptions)
         job = cls.__new__(cls)
         job.queue, job.name, job.data, job.id = queue, source.name, source.data, source.id
-        assert isinstance(options, ReadOptions)
-        written = written_options(options.raw)
-        job.opts = with_defaults(written)
-        job.timestamp, job.delay, job.priority = source.created_at, 0, options.priority
-        job.attempts = written.get("attempts", 1)
-        job.removeOnComplete = job.opts.get("removeOnComplete", True)
-        job.removeOnFail = job.opts.get("removeOnFail", False)
-        job._set_initial()
+        job.written, job.timestamp, job.delay = _written(options.raw), source.created_at, 0
         job.processedOn, job.attemptsStarted = source.started_at or 0, source.starts
-        job.attemptsMade, job.stalledCounter = source.attempts_made, source.stalls
-        job.progress = 0 if source.progress is None else source.progress
-        job.failedReason, job.stacktrace = source.reason, list(source.trace)
-        job.deferredFailure, job.processedBy = source.doomed, source.worker
-        parent = _text(extra.get("parent"))
-        job.parent = None if parent is None else payload.decode(parent)
-        job.parentKey = _text(extra.get("parentKey"))
-        job.repeatJobKey, job.nextRepeatableJobId = _text(extra.get("rjk")), _text(extra.get("nrjid"))
-        job.deduplicationId = _text(extra.get("deid"))
-        job.token = claim.receipt
+        job.processedBy, job.token = source.worker, claim.receipt
+        if source.starts > 1 or source.doomed is not None:
+            job.attemptsMade, job.stalledCounter = source.attempts_made, source.stalls
+            job.failedReason, job.stacktrace = source.reason, list(source.trace)
+            job.deferredFailure = source.doomed
+        if source.progress is not None:
+            job.progress = source.progress
+        if source.extra:
+            job._set_relations(source.extra)
         return job
+
+    def _set_relations(self, extra: Mapping[str, Any]) -> None:
+        parent = _text(extra.get("parent"))
+        self.parent = None if parent is None else payload.decode(parent)
+        self.parentKey = _text(extra.get("parentKey"))
+        self.repeatJobKey, self.nextRepeatableJobId = _text(extra.get("rjk")), _text(extra.get("nrjid"))
+        self.deduplicationId = _text(extra.get("deid"))
+
+
+@lru_cache(maxsize=256)
+def _written(raw: bytes) -> Mapping[str, Any]:
+    """Return the options of a job's `opts` field, which jobs share."""
+    return written_options(raw)
 
 
 def getReturnValue(value: Any) -> Any:

@@ -4,10 +4,11 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from types import CoroutineType
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from corral.bullmq.abort_controller import AbortController
 from corral.bullmq.custom_errors import (
@@ -49,8 +50,7 @@ Emit = Callable[..., None]
 _ALREADY_MOVED = AlreadyMoved()
 
 
-@dataclass(slots=True, eq=False)
-class RunningJob:
+class RunningJob(Struct, eq=False):
     """A claimed job and its processor's result."""
 
     claim: Claim
@@ -72,11 +72,19 @@ class ProcessorRunner:
         self._processor = processor
         self._takes_signal = takes_signal(processor)
         self._runs: dict[int, RunningJob] = {}
+        """By the claim's id: those that run, and those whose outcome is yet to be emitted."""
+        self._failed: set[int] = set()
+        """Of these, those that ended with an error."""
         self._max_starts = queue.opts.get("maxStartedAttempts")
 
     async def handle(self, context: JobContext) -> Any:
         """Run the processor for one claim."""
-        run = self._runs[id(context.claim)]
+        claim, runs = context.claim, self._runs
+        key = id(claim)
+        if key in runs:
+            run = runs[key]
+        else:
+            run = runs[key] = RunningJob(claim, Job.from_claim(self._queue, claim))
         job = run.job
         try:
             if self._max_starts and self._max_starts < job.attemptsStarted:
@@ -84,17 +92,26 @@ class ProcessorRunner:
             if self._takes_signal:
                 run.result = await self._run_with_signal(run, context)
             else:
-                run.result = await _awaited(self._processor(job, job.token))
-            if run.result is None or isinstance(run.result, str | bool):
-                return run.result
-            return orjson.Fragment(encode_data(run.result, "result"))
+                result: Any = self._processor(job, job.token)
+                if type(result) is CoroutineType or inspect.isawaitable(result):
+                    result = await result
+                run.result = result
+            result = run.result
+            if not (result is None or isinstance(result, str | bool)):
+                result = orjson.Fragment(encode_data(result, "result"))
+            if not self._queue.listens_to("completed"):
+                del runs[key]
+            return result
         except (DelayedError, WaitingError, WaitingChildrenError):
+            del runs[key]
             return _ALREADY_MOVED
         except asyncio.CancelledError as error:
             run.error = error
+            self._failed.add(key)
             raise
         except Exception as error:
             run.error = error
+            self._failed.add(key)
             if str(error) == RATE_LIMIT_ERROR:
                 raise Release(RATE_LIMIT_ERROR) from error
             if job.discarded:
@@ -119,7 +136,8 @@ class ProcessorRunner:
 
     def backoff(self, attempts_made: int, kind: str, error: BaseException, job: CoreJob) -> int:
         """Return the delay that the worker's `backoffStrategy` gives for the processor's job."""
-        run = next(run for run in self._runs.values() if run.claim.job is job)
+        runs = (run for run in self._runs.values() if run.claim.job is job)
+        run = next(runs, None) or self._run_of(Claim(job, None))
         rule = StrategyRule(run.job)
         try:
             return rule(attempts_made, kind, error, job)
@@ -138,22 +156,34 @@ class ProcessorRunner:
         """Return whether the processor runs this job."""
         return any(run.job.id == job_id and not run.is_over for run in self._runs.values())
 
+    def _run_of(self, claim: Claim) -> RunningJob:
+        return RunningJob(claim, Job.from_claim(self._queue, claim))
+
+    def listens_to(self, kind: WorkerEventKind) -> bool:
+        """Return whether an event of each job is needed: no job is made for one that nobody listens to."""
+        listens_to = self._queue.listens_to
+        if listens_to("active") or kind is WorkerEventKind.ACTIVE:
+            return listens_to("active")
+        return bool(self._failed) or listens_to("completed") or listens_to("failed") or listens_to("error")
+
     def listen(self, event: WorkerEvent) -> None:
         """Emit the official event for one of Corral's worker."""
         emit, claim = self._queue.emit, event.claim
         if event.kind is WorkerEventKind.ACTIVE and claim is not None:
-            job = Job.from_claim(self._queue, claim)
-            self._runs[id(claim)] = RunningJob(claim, job)
-            emit("active", job, "waiting")
+            run = self._runs[id(claim)] = self._run_of(claim)
+            emit("active", run.job, "waiting")
         elif event.kind is WorkerEventKind.DRAINED:
             emit("drained")
         elif event.kind is WorkerEventKind.UNAVAILABLE:
             emit("error", event.error)
-        elif claim is not None and (run := self._runs.pop(id(claim), None)) is not None:
-            if event.kind is WorkerEventKind.SETTLED and event.outcome is not None:
-                self._settled(run, event.outcome)
-            elif event.error is not None:
+        elif claim is not None:
+            ended = self._runs.pop(id(claim), None)
+            self._failed.discard(id(claim))
+            if event.error is not None:
+                run = ended or self._run_of(claim)
                 emit("error", translate(event.error, "moveToFinished", job=claim.job.id), run.job)
+            elif event.outcome is not None and (ended or type(event.outcome) is not Completed):
+                self._settled(ended or self._run_of(claim), event.outcome)
 
     def _settled(self, run: RunningJob, outcome: Outcome) -> None:
         job = run.job
@@ -173,7 +203,7 @@ class ProcessorRunner:
                     job.finishedOn = self._queue.connection.clock()
                 self._queue.emit("failed", job, run.error or UnrecoverableError(outcome.reason))
             case Abandoned():
-                self._queue.emit("error", run.strategy_error)
+                self._queue.emit("error", run.strategy_error or Exception(outcome.reason))
 
 
 async def _awaited(result: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from corral.bullmq.error_code import official_errors, translate
 from corral.bullmq.job import Job
 from corral.bullmq.job_scheduler import JobScheduler
+from corral.bullmq.job_template import JobTemplates
 from corral.bullmq.queue_base import QueueBase, as_text
 from corral.bullmq.queue_events import CLIENT_SUFFIX
 from corral.bullmq.types import (
@@ -19,7 +20,7 @@ from corral.bullmq.types import (
 )
 from corral.core.ports import Added
 from corral.errors import QueueInUse, Refused
-from corral.protocols.bullmq.codec import JobRows, encode_job
+from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.inspector import WIRE_STATES
 
 MOST_READS = 6
@@ -47,9 +48,7 @@ class Queue(QueueBase):
     async def add(self, name: str, data: Any = None, opts: JobOptions | None = None) -> Job:
         """Add a job. If its id (or deduplication id) exists already none is added, and the returned job has
         the id of the existing one."""
-        await self.connection.check_clock()
-        job = Job(self, name, data, {**self.jobsOpts, **(opts or {})})
-        [answer] = await self._submit([job])
+        [job], [answer] = await self._submit([(name, data, opts)])
         if isinstance(answer, Refused):
             raise translate(answer, "addJob", parent=job.parentKey or "")
         self.emit("waiting", job)
@@ -59,21 +58,31 @@ class Queue(QueueBase):
         """Add many jobs, each given as `{"name": …, "data": …, "opts": …}`. All are checked before the first
         is written; one whose parent does not exist is not added, and has the number of the error as its id.
         """
-        await self.connection.check_clock()
-        added = [
-            Job(self, job.get("name", ""), job.get("data", {}), {**self.jobsOpts, **(job.get("opts") or {})})
-            for job in jobs
-        ]
-        await self._submit(added)
+        added, _ = await self._submit(
+            [(job.get("name", ""), job.get("data", {}), job.get("opts")) for job in jobs]
+        )
         return added
 
-    async def _submit(self, jobs: Sequence[Job]) -> list[Added | Refused]:
-        """Submit the jobs and set their ids."""
-        rows = JobRows.of((encode_job(core_job)[0], data) for core_job, data in map(Job.encode, jobs))
-        answers = await self.broker().submit_rows(rows)
-        for job, answer in zip(jobs, answers, strict=True):
+    async def _submit(
+        self, jobs: Sequence[tuple[str, Any, Mapping[str, Any] | None]]
+    ) -> tuple[list[Job], list[Added | Refused]]:
+        """Add jobs with these names, data and options; return them with their ids, and the answers."""
+        await self.connection.check_clock()
+        defaults = self.jobsOpts
+        drafts = [(name, data, {**defaults, **opts} if opts else defaults) for name, data, opts in jobs]
+        added, rows = self._templates.encode(drafts, self.connection.clock())
+        answers = await self._producer.submit_rows(rows)
+        for job, answer in zip(added, answers, strict=True):
             job.set_answer(answer)
-        return answers
+        return added, answers
+
+    @cached_property
+    def _templates(self) -> JobTemplates:
+        return JobTemplates(self)
+
+    @cached_property
+    def _producer(self) -> BullmqBroker:
+        return self.broker()
 
     # -- the whole queue ------------------------------------------------------------------------------------
 

@@ -117,6 +117,7 @@ class Worker(QueueBase):
                     policy=retry_policy(runner.backoff),
                     concurrency=self.opts["concurrency"],
                     listener=runner.listen,
+                    listens_to=runner.listens_to,
                     has_delays=True,
                     clock=self.connection.clock,
                 )

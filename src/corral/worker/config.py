@@ -14,7 +14,7 @@ from msgspec import Struct
 from corral.core.outcome import RetryPolicy
 from corral.core.ports import Broker, Profile, Reporter, StartLimiter, WorkerRecords
 from corral.errors import InvalidOptions
-from corral.worker.events import Listener
+from corral.worker.events import Listener, ListensTo
 from corral.worker.handlers import HandlerRegistry
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
     clock: Callable[[], int] = wall_clock
     metrics: "QueueMetrics" = msgspec.field(default_factory=_no_metrics)
     listener: Listener | None = None
+    listens_to: ListensTo | None = None
     logs_payloads: bool = False
     processes: "ProcessPool | None" = None
     """Where handlers run that need a process of their own; workers may share it. None: its own."""

@@ -46,6 +46,8 @@ class WorkerEvent(Struct, frozen=True):
 
 Listener = Callable[[WorkerEvent], None]
 """Called on the worker's event loop; it must be quick, and its errors are logged."""
+ListensTo = Callable[[WorkerEventKind], bool]
+"""Whether a listener takes the events of one kind, ACTIVE or SETTLED; the others are always emitted."""
 
 
 _REPORTS = {
@@ -57,11 +59,23 @@ _REPORTS = {
 class Monitor:
     """The log, the metrics and the listener of a worker."""
 
-    def __init__(self, log: FieldLogger, metrics: "QueueMetrics", listener: Listener | None) -> None:
+    def __init__(
+        self,
+        log: FieldLogger,
+        metrics: "QueueMetrics",
+        listener: Listener | None,
+        listens_to: ListensTo | None = None,
+    ) -> None:
         self.log = log
         self.metrics = metrics
-        self.has_listener = listener is not None
         self._listener = listener
+        self._listens_to = listens_to
+
+    def listens_to(self, kind: WorkerEventKind) -> bool:
+        """Return whether events of this kind, which each job has, are needed now."""
+        if self._listener is None:
+            return False
+        return self._listens_to is None or self._listens_to(kind)
 
     def emit(self, event: WorkerEvent) -> None:
         """Call the listener; its errors are logged."""

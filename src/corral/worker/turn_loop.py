@@ -83,7 +83,7 @@ class TurnLoop:
         self._concurrency = config.concurrency
         self._clock = config.clock
         log = logger("worker", queue=config.queue, worker=config.profile.name)
-        self._monitor = monitor = Monitor(log, config.metrics, config.listener)
+        self._monitor = monitor = Monitor(log, config.metrics, config.listener, config.listens_to)
         self._verdicts = Verdicts(config, broker, monitor, self.held, self.ended)
         self._late = LateStart(
             config,
@@ -304,7 +304,7 @@ class TurnLoop:
         self._monitor.metrics.turn(outcomes, seconds, len(self.held) + len(turn.claims))
         if batch:
             self.minutes.settled(int(trip.sent_at.wall), outcomes, seconds)
-        if self._monitor.has_listener:
+        if batch and self._monitor.listens_to(WorkerEventKind.SETTLED):
             for ended in batch:
                 claim, outcome = ended.attempt.claim, ended.settlement.outcome
                 self._monitor.emit(WorkerEvent(WorkerEventKind.SETTLED, claim, outcome))
@@ -351,7 +351,7 @@ class TurnLoop:
         self._isolation.started(attempts)
         # held before they start: a handler may block the loop from its first line on
         self.held.update(dict.fromkeys(attempts))
-        if self._monitor.has_listener:
+        if self._monitor.listens_to(WorkerEventKind.ACTIVE):
             for attempt in attempts:
                 self._monitor.emit(WorkerEvent(WorkerEventKind.ACTIVE, attempt.claim))
         self.executor.start(attempts, locked_at)
