@@ -40,6 +40,7 @@ bench: setup
 	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.gateway_tails
 	$(BIN)/python -m bench.spark
+	$(BIN)/python -m bench.spark_work
 
 demo: .make/python
 	$(BIN)/corral demo

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from corral.core.job import Backoff, JobState, Keep
+from corral.core.job import Backoff, Keep
 from corral.core.known_errors import FailureKind
 from corral.core.options import (
     Capability,
@@ -42,7 +42,7 @@ from corral.protocols import DEFAULT_PROTOCOL, in_one_slot, names_with, protocol
 from corral.protocols.base import Binding, Ports, Protocol
 from corral.queue import Queue
 from corral.results import ResultListener
-from corral.running import SharedLifespan, Signals, run_until_idle, stop_when_idle, to_each, together
+from corral.running import SharedLifespan, Signals, backlog_of, run_until_idle, serve_all, to_each
 from corral.schedules import ScheduledJob, declare, rule_of
 from corral.store.address import is_cluster
 from corral.store.client import PerLoopStore, Reconnect, Store
@@ -367,27 +367,15 @@ class Corral(Hooks):
         _check_not_imported()
         check_names(options, ("concurrency", "grace", "burst"))
         self._running = workers = self.workers(concurrency=concurrency, **options)
-        idle_check: asyncio.Task[None] | None = None
         with Signals(seconds(grace)) as signals:
             await self.durability.check(self.queue())
             await self.start_schedules()
-            if burst:
-                counts = {worker: self._waiting_count(worker) for worker in workers}
-                idle_check = asyncio.create_task(stop_when_idle(counts, signals.stop))
+            queues = {worker: self.queue(worker.queue, worker.config.protocol) for worker in workers}
+            backlogs = {worker: backlog_of(queue) for worker, queue in queues.items()} if burst else None
             try:
-                await together({worker: asyncio.create_task(signals.serve(worker)) for worker in workers})
+                await serve_all(workers, signals, backlogs)
             finally:
                 self._running = []
-                if idle_check is not None:
-                    idle_check.cancel()
-
-    def _waiting_count(self, worker: "Worker") -> Callable[[], Awaitable[int]]:
-        queue = self.queue(worker.queue, worker.config.protocol)
-
-        async def count() -> int:
-            return (await queue.counts()).get(JobState.WAITING, 0)
-
-        return count
 
     async def run_until_idle(self, *, through: timedelta | None = None) -> int:
         """Run what is due, in this process, and return how many attempts were made: for tests.

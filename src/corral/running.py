@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
 
+from corral.core.job import JobState
 from corral.core.outcome import Unhandled
 from corral.core.ports import RestReason
 from corral.errors import InvalidOptions, RedisError
@@ -23,15 +24,18 @@ LEFT_TO_OTHERS_S = 3.0
 """Jobs that wait while every worker has been idle for so long cannot be claimed by these workers."""
 IDLE_CHECK_S = 0.05
 """How often a burst looks whether there is anything left to do."""
+HELD_CHECK_S = 0.25
+"""How often it looks while other workers hold jobs, or Redis is unavailable."""
 
 
 class Signals:
     """While entered, the first signal stops the workers gracefully and the second at once."""
 
-    NUMBERS = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(self, grace: float) -> None:
+    def __init__(
+        self, grace: float, numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM)
+    ) -> None:
         self._grace = grace
+        self._numbers = numbers
         self._came = 0
         self._starting: dict[Worker, asyncio.Task[None]] = {}
         self._working: list[Worker] = []
@@ -41,14 +45,14 @@ class Signals:
         loop = asyncio.get_running_loop()
         # outside the main thread (or on Windows) signals are the caller's
         with suppress(ValueError, RuntimeError, NotImplementedError):
-            for number in self.NUMBERS:
+            for number in self._numbers:
                 loop.add_signal_handler(number, self._signalled)
         return self
 
     def __exit__(self, *_: object) -> None:
         loop = asyncio.get_running_loop()
         with suppress(ValueError, RuntimeError, NotImplementedError):
-            for number in self.NUMBERS:
+            for number in self._numbers:
                 loop.remove_signal_handler(number)
 
     async def serve(self, worker: "Worker") -> None:
@@ -163,31 +167,66 @@ def to_each(listeners: Sequence[Listener]) -> Listener | None:
     return listen
 
 
-async def stop_when_idle(
-    workers: "Mapping[Worker, Callable[[], Awaitable[int]]]", stop: Callable[[], None]
+class Backlog(NamedTuple):
+    """What is left to do in a queue."""
+
+    waiting: int
+    held: int = 0
+    """Jobs that any worker holds: one that dies leaves them to the others, so these stay until then."""
+
+
+CountBacklog = Callable[[], Awaitable[Backlog]]
+
+
+def backlog_of(queue: Queue, *, with_held: bool = False) -> CountBacklog:
+    """Return what counts the backlog of a queue."""
+
+    async def count() -> Backlog:
+        counts = await queue.counts()
+        return Backlog(counts.get(JobState.WAITING, 0), counts.get(JobState.ACTIVE, 0) if with_held else 0)
+
+    return count
+
+
+async def serve_all(
+    workers: "Sequence[Worker]", signals: Signals, backlogs: "Mapping[Worker, CountBacklog] | None" = None
 ) -> None:
+    """Run these workers until a signal comes; with `backlogs`, also until nothing is left to do."""
+    idle_check = None if backlogs is None else asyncio.create_task(stop_when_idle(backlogs, signals.stop))
+    try:
+        await together({worker: asyncio.create_task(signals.serve(worker)) for worker in workers})
+    finally:
+        if idle_check is not None:
+            idle_check.cancel()
+
+
+async def stop_when_idle(workers: "Mapping[Worker, CountBacklog]", stop: Callable[[], None]) -> None:
     """Call `stop` once no worker holds a job and no queue has waiting ones, but for paused queues.
 
-    The values return the number of waiting jobs: a job that one worker ran may have added some to the queue
-    of another, after that one found nothing to claim. Jobs that wait although every worker is idle for longer
-    are for others.
+    The values count the backlogs: a job that one worker ran may have added some to the queue of another,
+    after that one found nothing to claim. Jobs that wait although every worker is idle for longer are for
+    others.
     """
     busy_at = monotonic()
     while True:
+        is_held = False
         if not all(is_idle(worker) for worker in workers):
             busy_at = monotonic()
         else:
             counts = [count for worker, count in workers.items() if is_idle(worker, (RestReason.DRAINED,))]
             try:
-                has_waiting = any([await count() for count in counts])
+                backlogs = [await count() for count in counts]
             except RedisError:
-                has_waiting = True  # unknown; the workers wait for Redis
+                backlogs = [Backlog(0, 1)]  # unknown; the workers wait for Redis
+            is_held = any(backlog.held for backlog in backlogs)
+            has_waiting = any(backlog.waiting for backlog in backlogs)
+            if is_held:
                 busy_at = monotonic()
             is_left = monotonic() - busy_at > LEFT_TO_OTHERS_S
-            if (not has_waiting or is_left) and all(is_idle(worker) for worker in workers):
+            if not is_held and (not has_waiting or is_left) and all(is_idle(worker) for worker in workers):
                 stop()
                 return
-        await asyncio.sleep(IDLE_CHECK_S)
+        await asyncio.sleep(HELD_CHECK_S if is_held else IDLE_CHECK_S)
 
 
 def is_idle(
@@ -275,3 +314,12 @@ async def _serve(worker: "Worker", queue: Queue) -> list[int]:
         schedules = await queue.ports.schedules.list()
         due_times += [schedule.next_at for schedule in schedules if schedule.next_at is not None]
     return due_times
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes event loops of uvloop, where that is installed; None: asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -74,8 +74,8 @@ def _class(*words: str) -> list[str]:
 
 
 @contextmanager
-def standalone(folder: Path, workers: int = 2) -> Iterator[str]:
-    """The address of a master with so many workers, one core each."""
+def standalone(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[str]:
+    """The address of a master with so many workers, and the cores of each."""
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
@@ -84,7 +84,7 @@ def standalone(folder: Path, workers: int = 2) -> Iterator[str]:
         started = stack.enter_context(process(folder, "master", command))
         assert comes_up(started, port), (folder / "master.log").read_text()
         for number in range(workers):
-            words = ["--cores", "1", "--memory", "1g", "--host", "127.0.0.1", "--webui-port", "0"]
+            words = ["--cores", str(cores), "--memory", "1g", "--host", "127.0.0.1", "--webui-port", "0"]
             words += ["--work-dir", str(folder / f"work-{number}"), master]
             command = _class("org.apache.spark.deploy.worker.Worker", *words)
             stack.enter_context(process(folder, f"worker-{number}", command))

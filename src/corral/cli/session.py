@@ -28,6 +28,7 @@ from corral.errors import (
 )
 from corral.protocols.base import Protocol
 from corral.queue import Queue
+from corral.running import loop_factory
 from corral.store.address import without_password
 from corral.telemetry.logs import logger
 
@@ -165,17 +166,9 @@ async def _record(app: Corral, options: ServerOptions, context: typer.Context, c
 
 def run_command(output: Output, work: Coroutine[Any, Any, int | None]) -> None:
     """Run a coroutine to its end, on uvloop where that is installed, and exit with the code it returns."""
-    with errors_to(output), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with errors_to(output), asyncio.Runner(loop_factory=loop_factory()) as runner:
         code = runner.run(work)
     raise typer.Exit(code or 0)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 @contextmanager

@@ -42,8 +42,18 @@ def command(
         ),
     ] = None,
     processes: Annotated[
-        int, Option("--processes", "-p", min=1, max=MOST_PROCESSES, help="Worker processes.")
-    ] = 1,
+        int | None,
+        Option(
+            "--processes", "-p", min=1, max=MOST_PROCESSES, help="Worker processes (1), or Spark's tasks."
+        ),
+    ] = None,
+    on: Annotated[
+        str | None,
+        Option("--on", metavar="MASTER", help="Spark: local[4], spark://host:7077, yarn, k8s://…"),
+    ] = None,
+    conf: Annotated[
+        list[str] | None, Option(metavar="KEY=VALUE", help="With --on: a Spark setting; repeatable.")
+    ] = None,
     reload: Annotated[
         bool, Option("--reload", help="Restart when a Python file here changes (development).")
     ] = False,
@@ -78,7 +88,20 @@ def command(
             raise typer.BadParameter("the app itself defines it: Corral(…)", param_hint=option)
     slots = _slots(queues or [], concurrency)
     routing = _routing(server_id, stack, capability, region)
+    if on is not None:
+        _check_no_others(reload, health_port)
+        from corral.cli.worker_on_spark import WorkOptions, run_on_spark
+
+        run_on_spark(
+            Output(options.as_json),
+            WorkOptions(app, on, conf or [], slots, options.protocol, processes, concurrency, grace, burst,
+                        name, options.url, log_level, routing),
+        )  # fmt: skip
+        return
+    if conf:
+        raise typer.BadParameter("it is for Spark; name a master too: --on local[4]", param_hint="--conf")
     number = process_number()
+    processes = processes or 1
     if number is None and (processes > 1 or reload):
         if reload:
             _check_watchfiles()
@@ -134,6 +157,15 @@ def _slots(queues: list[str], concurrency: int) -> dict[str, int]:
             )
         slots[queue if separator else text] = int(count) if separator else concurrency
     return slots
+
+
+def _check_no_others(reload: bool, health_port: int | None) -> None:
+    """Refuse options of worker processes that tasks of Spark do not have."""
+    for option, value in (("--reload", reload), ("--health-port", health_port)):
+        if value:
+            raise typer.BadParameter(
+                "it is not for workers on Spark; leave it or --on out", param_hint=option
+            )
 
 
 def _check_watchfiles() -> None:

@@ -71,8 +71,7 @@ def check_packages() -> None:
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise InvalidOptions(
-            f"the lake needs packages that are not installed ({', '.join(missing)}); "
-            f"pip install 'corral[spark]'"
+            f"Spark needs packages that are not installed ({', '.join(missing)}); pip install 'corral[spark]'"
         )
 
 
