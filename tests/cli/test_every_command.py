@@ -45,7 +45,8 @@ SERVED: dict[str, Words] = {
 LAKE = {
     f"lake {name}" for name in ("run", "report", "audit", "backfill", "capacity", "sql", "history", "convert")
 }
-ELSEWHERE = {"schedule prune", "demo", "worker", "gateway", "bench", "prove", "scripts export", *LAKE}
+ELSEWHERE = {"schedule prune", "demo", "worker", "gateway", "bench", "prove", "scripts export", "migrate"}
+ELSEWHERE |= LAKE
 """Commands that run until they are stopped, start Spark or need no server: they have tests of their own."""
 CONFIRMED = {
     "queue drain",

@@ -11,7 +11,7 @@ from corral.protocols import all_protocols, protocol_names
 SOURCE = Path(corral.__file__).parent
 FILES = {
     "__init__.py", "keys.py", "options.py", "codec.py", "scripts.py", "broker.py", "reporter.py", "events.py",
-    "inspector.py", "operator.py", "snapshot.py", "ports.py",
+    "inspector.py", "operator.py", "snapshot.py", "transfer.py", "ports.py",
 }  # fmt: skip
 EXTRAS = {"bullmq": {"flows", "schedulers"}, "streams": {"http"}, "bridgemq": {"schedules"}}
 """The subpackages of what only one protocol has."""

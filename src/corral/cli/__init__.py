@@ -20,6 +20,7 @@ COMMANDS = {
     "gateway": "Serve jobs, events and queues by HTTP, with a dashboard.",
     "workers": "List the workers that are alive.",
     "top": "Monitor queues, rates, times and workers until Ctrl-C.",
+    "migrate": "Move jobs between queues, servers and protocols.",
     "doctor": "Examine the server, its queues and this machine.",
     "bench": "Run the benchmarks, as `make bench` does.",
     "prove": "Work jobs under faults, and judge their histories.",

@@ -20,6 +20,7 @@ from corral.core.ports import (
     Schedules,
     Snapshot,
 )
+from corral.core.transfer import Transfer
 from corral.errors import Unsupported
 from corral.protocols.wire import BROKEN
 
@@ -119,6 +120,8 @@ class Ports(typing.Protocol):
     def operator(self) -> Operator: ...
     @property
     def snapshot(self) -> Snapshot: ...
+    @property
+    def transfer(self) -> Transfer | None: ...
     @property
     def schedules(self) -> Schedules | None: ...
     @property

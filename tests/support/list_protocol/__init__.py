@@ -295,6 +295,7 @@ class ListPorts(BoundPorts):
     inspector = port(ListInspector)
     operator = port(ListOperator)
     snapshot = port(ListSnapshot)
+    transfer = None
     schedules = None
     flows = None
     http = None

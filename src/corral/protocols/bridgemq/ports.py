@@ -8,6 +8,7 @@ from corral.protocols.bridgemq.operator import BridgemqOperator
 from corral.protocols.bridgemq.reporter import BridgemqReporter
 from corral.protocols.bridgemq.schedules.schedules import BridgemqSchedules
 from corral.protocols.bridgemq.snapshot import BridgemqSnapshot
+from corral.protocols.bridgemq.transfer import BridgemqTransfer
 
 
 class BridgemqPorts(BoundPorts):
@@ -19,6 +20,7 @@ class BridgemqPorts(BoundPorts):
     inspector = port(BridgemqInspector)
     operator = port(BridgemqOperator)
     snapshot = port(BridgemqSnapshot)
+    transfer = port(BridgemqTransfer)
     schedules = port(BridgemqSchedules)
     flows = None
     http = None

@@ -9,6 +9,7 @@ from corral.protocols.bullmq.operator import BullmqOperator
 from corral.protocols.bullmq.reporter import BullmqReporter
 from corral.protocols.bullmq.schedulers.schedules import BullmqSchedules
 from corral.protocols.bullmq.snapshot import BullmqSnapshot
+from corral.protocols.bullmq.transfer import BullmqTransfer
 
 
 class BullmqPorts(BoundPorts):
@@ -20,6 +21,7 @@ class BullmqPorts(BoundPorts):
     inspector = port(BullmqInspector)
     operator = port(BullmqOperator)
     snapshot = port(BullmqSnapshot)
+    transfer = port(BullmqTransfer)
     schedules = port(BullmqSchedules)
     flows = port(BullmqFlows)
     http = None

@@ -8,6 +8,7 @@ from corral.protocols.streams.inspector import StreamsInspector
 from corral.protocols.streams.operator import StreamsOperator
 from corral.protocols.streams.reporter import StreamsReporter
 from corral.protocols.streams.snapshot import StreamsSnapshot
+from corral.protocols.streams.transfer import StreamsTransfer
 
 
 class StreamsPorts(BoundPorts):
@@ -19,6 +20,7 @@ class StreamsPorts(BoundPorts):
     inspector = port(StreamsInspector)
     operator = port(StreamsOperator)
     snapshot = port(StreamsSnapshot)
+    transfer = port(StreamsTransfer)
     schedules = None
     flows = None
     http = port(StreamsHttpApi)
