@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.support.node import node_binary, node_modules, why_no_node
+from tests.support.node import PACKAGES, node_binary, node_modules, why_no_node
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST_S = 600.0
@@ -58,23 +58,30 @@ class ProcessPeer:
 
 
 BASELINE = "Node BullMQ 5.62.0"
+NEWEST = "Node BullMQ 6.7.0"
 DROP_IN = "Corral's drop-in"
 
 
 def peers() -> list[Peer]:
     """Everyone who can be measured here, the one that the others are compared with first."""
-    reason = why_no_node()
+    reason = why_no_node() or why_no_node(6)
     node = node_binary()
     if reason is not None or node is None:
         raise SystemExit(f"the baseline cannot be measured: {reason}")
     found: list[Peer] = [
-        ProcessPeer(BASELINE, [node, "bench/node/driver.js"], {"CORRAL_NODE_MODULES": str(node_modules())}),
+        _node(BASELINE, node, 5),
+        _node(NEWEST, node, 6),
         _corral("Corral", "asyncio"),
         ProcessPeer(DROP_IN, [sys.executable, "-m", "bench.drivers.dropin_driver"]),
     ]
     if find_spec("uvloop") is not None:
         found.append(_corral("Corral, uvloop", "uvloop"))
     return found
+
+
+def _node(name: str, binary: str, generation: int) -> Peer:
+    environment = {"CORRAL_NODE_MODULES": str(node_modules()), "CORRAL_NODE_PACKAGE": PACKAGES[generation]}
+    return ProcessPeer(name, [binary, "bench/node/driver.js"], environment)
 
 
 def _corral(name: str, loop: str) -> Peer:

@@ -137,7 +137,7 @@ def ground() -> dict[str, str]:
         "server": f"{info.get('server_name', 'redis')} {info.get('valkey_version', info['redis_version'])}",
         "corral": version("corral"),
         "uvloop": _version_or_none("uvloop"),
-        "bullmq": "5.62.0",
+        "bullmq": "5.62.0 and 6.7.0",
     }
 
 

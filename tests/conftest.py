@@ -1,6 +1,6 @@
 """Real servers for every test: a Valkey of its own for each pytest process."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import redis
@@ -95,20 +95,28 @@ async def store(url: str) -> AsyncIterator[Store]:
 
 
 @pytest.fixture(scope="session")
-def node_process() -> Iterator[Node]:
-    """One Node for this pytest process."""
-    missing = why_no_node()
-    if missing:
-        # the proof against the real peer is not left out in silence
-        pytest.fail(missing, pytrace=False)
-    node = Node()
-    yield node
-    node.kill()
+def node_process() -> Iterator[Callable[[int], Node]]:
+    """Returns the Node of this pytest process, one for each generation of BullMQ."""
+    running: dict[int, Node] = {}
+
+    def process(generation: int) -> Node:
+        if generation not in running:
+            missing = why_no_node(generation)
+            if missing:
+                # the proof against the real peer is not left out in silence
+                pytest.fail(missing, pytrace=False)
+            running[generation] = Node(generation=generation)
+        return running[generation]
+
+    yield process
+    for node in running.values():
+        node.kill()
 
 
 @pytest.fixture
-async def node(node_process: Node) -> AsyncIterator[Node]:
-    """The process's Node, without open objects before and after."""
-    await node_process("closeAll")
-    yield node_process
-    await node_process("closeAll")
+async def node(request: pytest.FixtureRequest, node_process: Callable[[int], Node]) -> AsyncIterator[Node]:
+    """The process's Node, without open objects before and after; its parameter is the generation, else 5."""
+    process = node_process(getattr(request, "param", 5))
+    await process("closeAll")
+    yield process
+    await process("closeAll")

@@ -4,7 +4,7 @@
 
 const path = require("path");
 const modules = process.env.CORRAL_NODE_MODULES || path.join(__dirname, "..", "..", "node_modules");
-const { Queue, Worker } = require(path.join(modules, "bullmq"));
+const { Queue, Worker } = require(path.join(modules, process.env.CORRAL_NODE_PACKAGE || "bullmq"));
 
 const QUEUE = "bench";
 const WARM_UP = "warm-up";
@@ -20,7 +20,7 @@ const now = () => Number(process.hrtime.bigint()) / 1e9;
 const rest = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function serverCpu(queue) {
-  const info = await (await queue.client).info("cpu");
+  const info = await (await (queue.backend || queue).client).info("cpu");
   const field = (name) => Number(new RegExp(`${name}:([0-9.]+)`).exec(info)[1]);
   return field("used_cpu_user") + field("used_cpu_sys");
 }

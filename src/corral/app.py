@@ -38,7 +38,7 @@ from corral.errors import InvalidName, InvalidOptions, RedisResponseError
 from corral.hooks import Hooks
 from corral.job_call import JobCall, with_children
 from corral.job_type import JobDecorator, JobType, JobTypes, job_type_of
-from corral.protocols import DEFAULT_PROTOCOL, in_one_slot, names_with, protocol_named
+from corral.protocols import DEFAULT_PROTOCOL, given_generations, in_one_slot, names_with, protocol_named
 from corral.protocols.base import Binding, Ports, Protocol
 from corral.queue import Queue
 from corral.results import ResultListener
@@ -107,6 +107,7 @@ class Corral(Hooks):
         *,
         protocol: str = DEFAULT_PROTOCOL,
         namespaces: Mapping[str, str] | None = None,
+        bullmq: int | None = None,
         folder: Path | str | None = None,
         retry_on: Errors = (),
         give_up_on: Errors = (),
@@ -129,6 +130,8 @@ class Corral(Hooks):
         self._embedded: EmbeddedServer | None = None
         self._default_protocol = protocol_named(protocol)
         self._namespaces = dict(namespaces or {})
+        self.bullmq = bullmq
+        self._generations = given_generations(bullmq=bullmq)
         self._store = PerLoopStore(lambda: self.url)
         self._results: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], ResultListener]] = (
             WeakKeyDictionary()
@@ -503,7 +506,8 @@ class Corral(Hooks):
             from corral.protocols.limits import QueueStartLimiter
             from corral.protocols.records import QueueRecords
 
-            binding = Binding(store, queue, self.namespace(protocol), self.clock, who)
+            generation = self.generation(protocol)
+            binding = Binding(store, queue, self.namespace(protocol), self.clock, who, generation)
             ports = protocol.bind(binding)
             try:
                 await store.check_connection()
@@ -545,6 +549,10 @@ class Corral(Hooks):
         """Return what the keys of a protocol begin with."""
         return self._namespaces.get(protocol.spec.name, protocol.spec.default_namespace)
 
+    def generation(self, protocol: Protocol) -> int | None:
+        """Return the generation that the queues of a protocol must be of; None: each its own."""
+        return self._generations.get(protocol.spec.name)
+
     def queue_name(self, protocol: Protocol, name: str) -> str:
         """Return a queue's name on the wire: in a cluster `mail` is `{mail}`, whose keys share a slot."""
         return in_one_slot(protocol, self.namespace(protocol), name) if is_cluster(self._url) else name
@@ -555,7 +563,14 @@ class Corral(Hooks):
 
     def binding(self, queue: Queue) -> Binding:
         """Return the binding of a queue, for whichever event loop uses it."""
-        return Binding(self._store, queue.name, self.namespace(queue.protocol), self.clock)
+        protocol = queue.protocol
+        return Binding(
+            self._store,
+            queue.name,
+            self.namespace(protocol),
+            self.clock,
+            generation=self.generation(protocol),
+        )
 
     def _bind(self, queue: Queue, store: Store) -> Ports:
         return queue.protocol.bind(replace(self.binding(queue), store=store))

@@ -11,7 +11,7 @@ CorralError
 │   │   └── IdempotencyPending
 │   ├── ParentMissing  ParentTaken  JobBelongsToScheduler  SchedulerBusy
 │   ├── WrongState  QueueInUse
-│   └── Unsupported  UnknownProtocol
+│   └── Unsupported  UnknownProtocol  GenerationMismatch
 ├── SettleError
 │   ├── JobMissing  LockMissing  LockStolen  NotActive
 │   ├── PendingChildren  FailedChildren  NoPendingChildren
@@ -104,6 +104,10 @@ class Unsupported(Refused):
 
 class UnknownProtocol(Refused):
     """No protocol of that name."""
+
+
+class GenerationMismatch(Refused):
+    """A queue of another generation of its protocol than the one that was given."""
 
 
 class SettleError(CorralError):

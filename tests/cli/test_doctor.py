@@ -61,6 +61,26 @@ def test_a_healthy_server_has_nothing_to_mend(
     assert result.out.splitlines()[-1] == f"nothing to mend at {healthy_server.url}"
 
 
+def test_the_generation_of_a_queue_and_what_an_upgrade_left_behind(
+    healthy_server: Server, shell: Shell
+) -> None:
+    assert shell("queue", "add", "mail", "send").code == 0
+    assert shell("queue", "pause", "mail").code == 0
+    with healthy_server.connect() as client:
+        keys = examine(shell, "--port", str(free_port()), code=0)["keys"]
+        assert [one["finding"] for one in keys] == ["queue 'mail': it is of BullMQ 5 (bullmq:5.62.0)"]
+        client.hset("bull:mail:meta", "version", "bullmq:6.7.0")  # as Node 6 does
+        client.zadd("bull:mail:repeat", {"tick:::UTC:* * * * *": 1})
+        told, left, legacy = examine(shell, "--port", str(free_port()), code=1)["keys"]
+        assert told["finding"] == "queue 'mail': it is of BullMQ 6 (bullmq:6.7.0)"
+        assert left["finding"] == "1 jobs of queue 'mail' are in the list 'paused', where no worker looks"
+        assert legacy["level"] == "mend"
+        client.delete("bull:mail:repeat")
+        assert shell(*left["mend"].split()[1:]).code == 0
+        assert client.lrange("bull:mail:wait", 0, -1) == [b"1"]
+        assert len(examine(shell, "--port", str(free_port()), code=0)["keys"]) == 1
+
+
 async def test_names_without_a_handler_schedules_of_the_past_and_jobs_that_are_never_removed_are_found(
     healthy_server: Server, shell: Shell, url: str
 ) -> None:

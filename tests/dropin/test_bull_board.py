@@ -15,15 +15,15 @@ SCRIPT = Path(__file__).parent / "node" / "board.js"
 Ask = Callable[..., Awaitable[Any]]
 
 
-@pytest.fixture(scope="session")
-def board_process() -> Iterator[Node]:
-    """One Bull Board for this pytest process."""
-    missing = why_no_node()
+@pytest.fixture(scope="session", params=[5, pytest.param(6, marks=pytest.mark.faults)], ids="bullmq{}".format)
+def board_process(request: pytest.FixtureRequest) -> Iterator[Node]:
+    """One Bull Board for this pytest process, with each generation of BullMQ."""
+    missing = why_no_node(request.param)
     if missing is None and not (node_modules() / "@bull-board" / "api").exists():
         missing = f"@bull-board/api is not in {node_modules()}: run `make` (or `npm install`) first"
     if missing:
         pytest.fail(missing, pytrace=False)
-    process = Node(SCRIPT)
+    process = Node(SCRIPT, generation=request.param)
     yield process
     process.kill()
 

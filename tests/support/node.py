@@ -47,12 +47,17 @@ def node_modules() -> Path:
     return Path(os.environ.get("CORRAL_NODE_MODULES", ROOT / "node_modules"))
 
 
-def why_no_node() -> str | None:
+PACKAGES = {5: "bullmq", 6: "bullmq6"}
+"""Where in `node_modules` each generation of BullMQ is."""
+
+
+def why_no_node(generation: int = 5) -> str | None:
     """Why the real peer cannot be used here; None where it can."""
     if node_binary() is None:
         return "Node is not installed"
-    if not (node_modules() / "bullmq" / "package.json").exists():
-        return f"bullmq@5.62.0 is not in {node_modules()}: run `make` (or `npm install`) first"
+    package = PACKAGES[generation]
+    if not (node_modules() / package / "package.json").exists():
+        return f"{package} is not in {node_modules()}: run `make setup` (or `npm install`) first"
     return None
 
 
@@ -63,14 +68,19 @@ class Node:
     {'bullmq': '5.62.0', 'node': 'v20.20.2'}
     """
 
-    def __init__(self, script: Path = DRIVER, modules: Path | None = None) -> None:
+    def __init__(self, script: Path = DRIVER, modules: Path | None = None, generation: int = 5) -> None:
+        self.generation = generation
         binary = node_binary()
         assert binary is not None, "Node is not installed"
         self._process = subprocess.Popen(
             [binary, str(script)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "CORRAL_NODE_MODULES": str(modules or node_modules())},
+            env={
+                **os.environ,
+                "CORRAL_NODE_MODULES": str(modules or node_modules()),
+                "CORRAL_NODE_PACKAGE": PACKAGES[generation],
+            },
         )
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[Any]] = {}

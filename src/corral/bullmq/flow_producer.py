@@ -14,8 +14,10 @@ from corral.bullmq.queue_base import DEFAULT_PREFIX, QueueBase
 from corral.bullmq.types import ConnectionOptions
 from corral.core.ports import AddedFlow, Flow
 from corral.errors import Refused
+from corral.protocols import given_generation
 from corral.protocols.base import Binding
 from corral.protocols.bullmq.flows import BullmqFlows
+from corral.protocols.bullmq.keys import NAME
 
 JobNode = dict[str, Any]
 """`job`, and if it has any `children`, which are nodes too."""
@@ -40,6 +42,7 @@ class FlowProducer(EventEmitter):
         if redisOpts is not None:
             self.opts["connection"] = redisOpts
         self.prefix: str = self.opts.get("prefix") or DEFAULT_PREFIX
+        self.generation = given_generation(NAME, self.opts.get("bullmq"))
         self.connection = RedisConnection(self.opts.get("connection"))
         self.closing = False
 
@@ -105,11 +108,12 @@ class FlowProducer(EventEmitter):
         return {"job": job, "children": [child for child in children if child is not None]}
 
     def _queue(self, name: str, prefix: str | None) -> QueueBase:
-        return QueueBase(name, {"prefix": prefix or self.prefix}, self.connection)
+        return QueueBase(name, {"prefix": prefix or self.prefix, "bullmq": self.generation}, self.connection)
 
     def _flows(self, queue: str = "", prefix: str | None = None) -> BullmqFlows:
         connection = self.connection
-        return BullmqFlows(Binding(connection.store, queue, prefix or self.prefix, connection.clock))
+        where = connection.store, queue, prefix or self.prefix
+        return BullmqFlows(Binding(*where, connection.clock, generation=self.generation))
 
     async def close(self) -> None:
         """Close the connections."""

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from types import CoroutineType
 from typing import Any
 
@@ -277,7 +278,7 @@ def connections(queue: QueueBase, emit: Emit) -> OpenConnections:
     async def open_connections() -> AsyncIterator[Connections]:
         store = Store(queue.connection.url)
         connection = queue.connection
-        binding = Binding(store, queue.name, queue.prefix, connection.clock, queue.profile)
+        binding = replace(queue.binding(), store=store)
         broker = EmittingBroker(binding, emit)
         try:
             await store.check_connection()

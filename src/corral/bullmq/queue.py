@@ -222,7 +222,7 @@ class Queue(QueueBase):
 
     async def getJobCounts(self, *types: str) -> dict[str, int]:
         """Return the number of jobs in each of these states, or in all."""
-        return await self.inspector.wire_counts(self.sanitizeJobTypes(types))
+        return await self.inspector.wire_counts(self.sanitizeJobTypes(types), types)
 
     async def getJobCountByTypes(self, *types: str) -> int:
         """Return the number of jobs in these states together."""

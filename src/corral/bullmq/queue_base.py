@@ -10,11 +10,12 @@ from corral.bullmq.connection import RedisConnection
 from corral.bullmq.event_emitter import EventEmitter
 from corral.core.job import Claim
 from corral.core.ports import Profile, Rest, RestReason
+from corral.protocols import given_generation
 from corral.protocols.base import Binding
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.flows import BullmqFlows
 from corral.protocols.bullmq.inspector import BullmqInspector
-from corral.protocols.bullmq.keys import BullmqKeys
+from corral.protocols.bullmq.keys import NAME, BullmqKeys
 from corral.protocols.bullmq.operator import BullmqOperator
 from corral.store.client import Store
 from corral.store.scripts import Scripts
@@ -44,6 +45,8 @@ class QueueBase(EventEmitter):
         self.opts: dict[str, Any] = dict(opts or {})
         self.prefix: str = self.opts.get("prefix") or DEFAULT_PREFIX
         self.connection = connection or RedisConnection(self.opts.get("connection"))
+        self.generation = given_generation(NAME, self.opts.get("bullmq"))
+        """The generation of BullMQ that the queue must be of; None: the one that it is of."""
         self.queueKeys = BullmqKeys(self.prefix, name)
         self.profile = Profile(name="")
         """The settings under which this object claims and settles."""
@@ -96,7 +99,14 @@ class QueueBase(EventEmitter):
     def binding(self, profile: Profile | None = None) -> Binding:
         """Return the binding of this queue's ports, for any event loop."""
         connection = self.connection
-        return Binding(connection.store, self.name, self.prefix, connection.clock, profile or self.profile)
+        return Binding(
+            connection.store,
+            self.name,
+            self.prefix,
+            connection.clock,
+            profile or self.profile,
+            self.generation,
+        )
 
     @cached_property
     def inspector(self) -> BullmqInspector:

@@ -49,6 +49,10 @@ class ServerOptions:
     ] = None
     namespace: Annotated[str | None, Option(metavar="TEXT", help="The prefix of all keys.")] = None
     folder: Annotated[Path | None, Option(metavar="PATH", help="The private server's data folder.")] = None
+    bullmq: Annotated[
+        int | None,
+        Option(metavar="5|6", help="The generation its queues of BullMQ must be of; else each queue's own."),
+    ] = None
     as_json: JsonOption = False
 
     def merged(self, context: typer.Context) -> "ServerOptions":
@@ -63,7 +67,7 @@ class ServerOptions:
 
         name = self.default_protocol.spec.name
         namespaces = {} if self.namespace is None else {name: self.namespace}
-        return Corral(self.url, protocol=name, namespaces=namespaces, folder=self.folder)
+        return Corral(self.url, protocol=name, namespaces=namespaces, bullmq=self.bullmq, folder=self.folder)
 
     @property
     def default_protocol(self) -> "Protocol":

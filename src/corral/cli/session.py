@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import typer
@@ -111,7 +111,7 @@ CHANGES = frozenset(
     }
 )
 """The commands that are recorded in the audit log."""
-SERVER_PARAMETERS = frozenset({"url", "protocol", "namespace", "folder", "as_json"})
+SERVER_PARAMETERS = frozenset(option.name for option in fields(ServerOptions))
 """Options that say where the server is: an address may contain a password."""
 
 Run = Callable[..., Awaitable[int | None]]

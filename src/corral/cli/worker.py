@@ -83,7 +83,8 @@ def command(
     error; --json writes it as JSON lines.
     """
     options = ServerOptions(url, protocol, as_json=as_json).merged(context)
-    for option, value in (("--namespace", options.namespace), ("--folder", options.folder)):
+    own = {"--namespace": options.namespace, "--folder": options.folder, "--bullmq": options.bullmq}
+    for option, value in own.items():
         if value is not None:
             raise typer.BadParameter("the app itself defines it: Corral(…)", param_hint=option)
     slots = _slots(queues or [], concurrency)

@@ -426,6 +426,13 @@ class JobPage(Struct, frozen=True):
     cursor: str | None
 
 
+class Notice(Struct, frozen=True):
+    """What an operator should know of a queue's keys, and where something is wrong how to mend it."""
+
+    finding: str
+    mend: str = ""
+
+
 class Inspector(Protocol):
     """Reads."""
 
@@ -465,6 +472,9 @@ class Inspector(Protocol):
 
     async def gauges(self) -> list[Gauge]:
         """Return the metrics that the protocol defines about itself, of its whole namespace."""
+
+    async def notices(self) -> list[Notice]:
+        """Return what an operator should know of this queue's keys."""
 
 
 class Operator(Protocol):

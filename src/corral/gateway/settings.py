@@ -30,6 +30,9 @@ class GatewaySettings(BaseSettings):
     ] = None
     folder: Annotated[Path | None, Field(description="Data folder of the private server.")] = None
     namespaces: Annotated[dict[str, str], Field(description="Key prefix by protocol, as JSON.")] = {}
+    bullmq: Annotated[
+        int | None, Field(description="Generation that queues of BullMQ must be of; else each its own.")
+    ] = None
     protocol: Annotated[str, Field(description="Protocol that /v1/jobs serves.")] = names_with_http()[0]
 
     lake: Annotated[

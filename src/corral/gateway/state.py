@@ -45,11 +45,12 @@ class GatewayState:
             raise InvalidOptions(
                 f"protocol {protocol.name!r} has no HTTP contract; set CORRAL_PROTOCOL to {names}"
             )
-        url, namespaces = settings.redis_url, settings.namespaces
+        url, namespaces, bullmq = settings.redis_url, settings.namespaces, settings.bullmq
         if app is not None:
+            bullmq = bullmq or app.bullmq
             url = url or app.url
             namespaces = {each.spec.name: app.namespace(each) for each in all_protocols()} | namespaces
-        self.corral = Corral(_with_timeout(url), namespaces=namespaces, folder=settings.folder)
+        self.corral = Corral(_with_timeout(url), namespaces=namespaces, bullmq=bullmq, folder=settings.folder)
         if app is not None:
             self.corral.know(app)
         self.queue = self.corral.queue(protocol=settings.protocol)

@@ -1,9 +1,10 @@
 """The registry of protocols."""
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from corral.errors import InvalidName, UnknownProtocol
+from corral.errors import InvalidName, InvalidOptions, UnknownProtocol
 
 if TYPE_CHECKING:
     from corral.core.options import Capability
@@ -60,6 +61,27 @@ def priority_help() -> str:
     """Return which priorities run first, in each protocol that has them."""
     specs = [protocol.spec for protocol in all_protocols() if protocol.spec.priority]
     return " ".join(f"{spec.name}: {spec.priority}." for spec in specs)
+
+
+def given_generation(protocol: str, given: int | None) -> int | None:
+    """Return the generation of a protocol that was given, or that its variable names; None where none is.
+
+    >>> given_generation("bullmq", 7)
+    Traceback (most recent call last):
+    corral.errors.InvalidOptions: bullmq is 7; use 5 or 6, or leave it out
+    """
+    value = given if given is not None else os.environ.get(f"CORRAL_{protocol.upper()}") or None
+    if value is None:
+        return None
+    known = [str(generation) for generation in protocol_named(protocol).spec.generations]
+    if str(value) not in known:
+        raise InvalidOptions(f"{protocol} is {value!r}; use {' or '.join(known)}, or leave it out")
+    return int(value)
+
+
+def given_generations(**given: int | None) -> dict[str, int | None]:
+    """Return the generation of each of these protocols, as `given_generation` does."""
+    return {protocol: given_generation(protocol, generation) for protocol, generation in given.items()}
 
 
 def in_one_slot(protocol: "Protocol", namespace: str, queue: str) -> str:

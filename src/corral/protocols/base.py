@@ -59,6 +59,8 @@ class ProtocolSpec:
     """Whether each job has an event log of its own."""
     lacks: Mapping[str, Lack] = field(default_factory=dict)
     """The verbs of the ports that it has no word for: pages leave them out, calls raise `Unsupported`."""
+    generations: tuple[int, ...] = ()
+    """The generations of the contract that it serves, where there are several."""
     client_scripts: "Callable[[], Sequence[Script]]" = tuple
     """Returns the contract's own scripts, for clients in other languages."""
 
@@ -74,6 +76,8 @@ class Binding:
     clock: Callable[[], int]
     """Milliseconds since the epoch."""
     profile: Profile = field(default_factory=lambda: Profile(name="producer"))
+    generation: int | None = None
+    """The generation of the protocol that the queue must be of; None: the one that it is of."""
 
 
 def broken_job(job_id: str, queue: str, state: JobState | None, reason: object) -> Job:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from corral.core.filter import JobFilter
 from corral.core.job import Job, JobState
-from corral.core.ports import JobPage
+from corral.core.ports import JobPage, Notice
 from corral.protocols.base import BoundPort
 from corral.protocols.cursors import Cursor, IdSource, parse_cursor
 
@@ -25,6 +25,10 @@ class BaseInspector(BoundPort):
     @abstractmethod
     async def _listed(self, ids: Sequence[bytes], state: JobState) -> Mapping[bytes, Job]:
         """Return those of these jobs that are of this queue, and in this state."""
+
+    async def notices(self) -> list[Notice]:
+        """Return none, unless a protocol has some."""
+        return []
 
     async def page(self, state: JobState, cursor: str = "", count: int = 100) -> JobPage:
         at = parse_cursor(cursor, state)

@@ -25,17 +25,18 @@ class Script:
 class Scripts:
     """The verbs of one protocol, read once: `Scripts("corral.protocols.bullmq")["turn"]`.
 
-    A line `-- use parts` in a verb is replaced by `lua/parts/parts.lua`, once.
+    A line `-- use parts` in a verb is replaced by `lua/parts/parts.lua`, once. Each begins with `preamble`.
     """
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, preamble: str = "") -> None:
         self._folder = files(package) / "lua"
+        self._preamble = preamble
         self._loaded: dict[str, Script] = {}
 
     def __getitem__(self, verb: str) -> Script:
         if verb not in self._loaded:
             text = (self._folder / f"{verb}.lua").read_text()
-            self._loaded[verb] = Script(verb, _expand(text, self._folder, set()))
+            self._loaded[verb] = Script(verb, self._preamble + _expand(text, self._folder, set()))
         return self._loaded[verb]
 
 

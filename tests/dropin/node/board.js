@@ -10,7 +10,10 @@ const path = require('path');
 const readline = require('readline');
 
 const modules = process.env.CORRAL_NODE_MODULES || path.join(__dirname, '..', '..', '..', 'node_modules');
-const { Queue } = require(path.join(modules, 'bullmq'));
+const bullmq = path.join(modules, process.env.CORRAL_NODE_PACKAGE || 'bullmq');
+// the board requires BullMQ itself, too: let it be the same
+require.cache[require.resolve(path.join(modules, 'bullmq'))] = { exports: require(bullmq) };
+const { Queue } = require(bullmq);
 const { createBullBoard } = require(path.join(modules, '@bull-board', 'api'));
 const { BullMQAdapter } = require(path.join(modules, '@bull-board', 'api', 'bullMQAdapter'));
 

@@ -58,7 +58,7 @@ async def add_with_delays_in_another_order(run: Run) -> None:
 
 
 async def add_with_priorities(run: Run) -> None:
-    for priority in (5, 1, 3, 1, 0, 2_097_152):
+    for priority in (5, 1, 3, 1, 0, 2_097_151):
         await run.add("send", {"priority": priority}, priority=priority)
     await run.queue("getCountsPerPriority", [0, 1, 3, 5])
     await run.works(DONE)

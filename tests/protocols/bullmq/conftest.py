@@ -12,6 +12,16 @@ from tests.protocols.bullmq.shared_queue import SharedQueue
 from tests.support.node import Node
 from tests.support.servers import Server
 
+BOTH = [5, pytest.param(6, marks=pytest.mark.faults)]
+"""The generations of BullMQ: 5.62.0 in `make test`, in `make faults` 6.7.0 too."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what needs Node with both generations, unless the test says with which."""
+    named = "".join(str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize"))
+    if "node" in metafunc.fixturenames and "node" not in named:
+        metafunc.parametrize("node", BOTH, indirect=True, ids="bullmq{}".format)
+
 
 @pytest.fixture
 async def paired_queue(

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from corral.core.job import Claim, Job
 from corral.core.ports import Added, Flow
 from corral.errors import CorralError, ParentMissing, ParentTaken, Refused, SettleError
-from corral.protocols.base import Binding
 from corral.protocols.bullmq.flows import BullmqFlows
 from corral.store.client import Store
 from tests.protocols.bullmq.node_options import options_of
@@ -44,6 +44,7 @@ class _Named:
 
     def __init__(self, node: Node, queue: str) -> None:
         self._node, self._queue = node, queue
+        self.generation = node.generation
 
     async def __call__(self, op: str, **args: Any) -> Any:
         for name, value in args.items():
@@ -146,7 +147,8 @@ class PairedQueues:
         self.now = BEGIN
         self._node, self._server = node, server
         self._queues = {name: PairedFlowQueue(self, node, server, store, name, **options) for name in queues}
-        self.flows = BullmqFlows(Binding(store, "mail", "corral", lambda: self.now))
+        binding = next(iter(self._queues.values())).binding
+        self.flows = BullmqFlows(replace(binding, queue="mail"))
 
     async def open(self) -> "PairedQueues":
         for queue in self._queues.values():
@@ -173,12 +175,18 @@ class PairedQueues:
 
     async def add_flows(self, many: Sequence[dict[str, Any]]) -> None:
         if len(many) == 1:
-            await self._node("addFlow", flows="flows", flow=many[0])
-            await self.flows.add(self._flow(many[0]))
+            await self.add_flow_to_node(many[0])
+            await self.add_own_flow(many[0])
         else:
             await self._node("addFlows", flows="flows", many=many)
             await self.flows.add_each([self._flow(flow) for flow in many])
         await self._settle(f"flows {many}")
+
+    async def add_flow_to_node(self, flow: dict[str, Any]) -> None:
+        await self._node("addFlow", flows="flows", flow=flow)
+
+    async def add_own_flow(self, flow: dict[str, Any]) -> None:
+        await self.flows.add(self._flow(flow))
 
     async def try_flow(self, flow: dict[str, Any]) -> None:
         """Add a flow, of which jobs may be refused for the parents they have."""

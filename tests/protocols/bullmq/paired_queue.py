@@ -12,6 +12,7 @@ from corral.protocols.base import Binding
 from corral.protocols.bullmq.broker import BullmqBroker
 from corral.protocols.bullmq.flows import BullmqFlows
 from corral.protocols.bullmq.inspector import BullmqInspector
+from corral.protocols.bullmq.keys import GENERATIONS
 from corral.protocols.bullmq.operator import BullmqOperator
 from corral.protocols.bullmq.reporter import BullmqReporter
 from corral.protocols.bullmq.scripts import ERRORS
@@ -51,7 +52,9 @@ class PairedQueue:
         self._claims: dict[str, Claim] = {}
         self._disowned: set[str] = set()
         self.profile = profile_of(options)
-        binding = Binding(store, queue, "corral", lambda: self.now, self.profile)
+        generation = node.generation if node.generation > GENERATIONS[0] else None
+        binding = Binding(store, queue, "corral", lambda: self.now, self.profile, generation)
+        self.binding = binding
         self.broker = BullmqBroker(binding)
         self.reporter = BullmqReporter(binding)
         self.inspector = BullmqInspector(binding)
@@ -71,6 +74,16 @@ class PairedQueue:
         await self.broker.close()
         await self._node("closeAll")
         self._client.close()
+
+    @property
+    def is_six(self) -> bool:
+        """Whether both sides are of BullMQ 6."""
+        return self._node.generation == 6
+
+    @property
+    def paused_list(self) -> str:
+        """The list of those that wait while the queue is paused."""
+        return "wait" if self.is_six else "paused"
 
     # -- time ------------------------------------------------------------------------------------------------
 

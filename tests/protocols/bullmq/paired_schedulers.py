@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from corral.protocols.base import Binding
 from corral.protocols.bullmq.schedulers.job_schedulers import JobSchedulers
 from tests.protocols.bullmq.paired_outcomes import PairedOutcome
 from tests.protocols.bullmq.paired_queue import PairedQueue
@@ -15,8 +14,7 @@ class PairedScheduledQueue(PairedQueue):
 
     async def open(self) -> "PairedScheduledQueue":
         await super().open()
-        binding = Binding(self.broker._store, self.queue, "corral", lambda: self.now, self.profile)
-        self.schedulers = JobSchedulers(binding)
+        self.schedulers = JobSchedulers(self.binding)
         return self
 
     async def _their_turn(

@@ -90,16 +90,19 @@ async def test_node_hears_what_a_corral_operator_does(shared: SharedQueue) -> No
         await shared.operator.remove(["one", "two"])
         await shared.operator.resume()
         events = await events_until(shared, received, "resumed")
+    due: Any = later.job.created_at + 60_000
+    is_six = shared.node.generation == 6
+    paused = "wait" if is_six else "paused"
     assert events == [
         ["paused", {}],
         ["added", {"jobId": "one", "name": "send"}],
         ["waiting", {"jobId": "one"}],
         ["duplicated", {"jobId": "one"}],
         ["added", {"jobId": "two", "name": "send"}],
-        ["delayed", {"jobId": "two", "delay": str(later.job.created_at + 60_000)}],
+        ["delayed", {"jobId": "two", "delay": due if is_six else str(due)}],
         ["waiting", {"jobId": "two", "prev": "delayed"}],
-        ["removed", {"jobId": "one", "prev": "paused"}],
-        ["removed", {"jobId": "two", "prev": "paused"}],
+        ["removed", {"jobId": "one", "prev": paused}],
+        ["removed", {"jobId": "two", "prev": paused}],
         ["resumed", {}],
     ]
 

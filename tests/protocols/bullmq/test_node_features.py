@@ -174,6 +174,7 @@ async def test_a_schedule_survives_lost_answers(
         await shared.close()
 
 
+@pytest.mark.parametrize("node", [5], indirect=True)  # BullMQ 6 has none any more
 async def test_a_repeatable_job_of_the_older_way_goes_on(shared: SharedQueues) -> None:
     async with shared.works():
         await shared.ask("mail", "add", "work", {"say": 1}, {"repeat": {"every": 100}})

@@ -48,7 +48,7 @@ async def test_data_of_every_shape(paired_queue: MakePair, data: Any) -> None:
 
 async def test_jobs_of_several_priorities_run_lowest_number_first(paired_queue: MakePair) -> None:
     queue = await paired_queue()
-    for priority in (5, 1, 2_097_152, 1, 5):
+    for priority in (5, 1, 2_097_152 - queue.is_six, 1, 5):
         await queue.add("send", priority=priority)
     assert await queue.claim(5) == ["2", "4", "1", "5", "3"]
 

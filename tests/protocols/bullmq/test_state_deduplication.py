@@ -106,10 +106,12 @@ async def test_an_id_given_twice_is_a_duplicate_before_it_is_anything_else(paire
     await queue.add("send", jobId="mine", deduplication=SIMPLE)
     await queue.add("send", jobId="mine", deduplication={"id": "b"})
     await queue.add("send", jobId="other", deduplication=SIMPLE)
-    assert queue.events()[-3:] == ["duplicated", "debounced", "deduplicated"]
+    debounced = [] if queue.is_six else ["debounced"]
+    assert queue.events()[2:] == ["duplicated", *debounced, "deduplicated"]
     assert queue.entry("de:b") is None
 
 
+@pytest.mark.parametrize("node", [5], indirect=True)
 async def test_the_older_word_debounce(paired_queue: MakePair) -> None:
     queue = await paired_queue()
     await queue.add("send", debounce={"id": "a", "ttl": 5_000})

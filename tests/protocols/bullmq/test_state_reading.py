@@ -92,18 +92,22 @@ async def test_states_counts_and_ranges_as_node_tells_them(paired_queue: MakePai
     if is_paused:
         await queue.pause()
     call_node = queue.node_queue
-    assert await queue.inspector.wire_counts() == await call_node("getJobCounts")
+    counts = await queue.inspector.wire_counts()
+    known = STATES
+    if queue.is_six:  # which has no such state any more
+        known = [state for state in STATES if state != "paused"]
+    assert counts == await call_node("getJobCounts")
     for job_id in [str(n) for n in range(1, 12)]:
         assert await queue.inspector.wire_state(job_id) == await call_node("getJobState", job_id)
-    for states in [[state] for state in STATES] + [STATES, ["waiting", "paused"]]:
+    for states in [*([state] for state in known), known, ["waiting", *{"paused"}.intersection(known)]]:
         for start, end in ((0, -1), (0, 1), (1, 2), (1, -1), (-2, -1)):
             for ascending in (False, True):
                 ours = await queue.inspector.ranges(states, start, end, ascending)
                 theirs = await call_node("getRanges", states, start, end, ascending)
                 assert ours == theirs, (states, start, end, ascending)
     priorities = [0, 1, 2, 4, 4]
-    counts = await queue.inspector.counts_per_priority(priorities)
-    assert {str(priority): count for priority, count in counts.items()} == await call_node(
+    by_priority = await queue.inspector.counts_per_priority(priorities)
+    assert {str(priority): count for priority, count in by_priority.items()} == await call_node(
         "getCountsPerPriority", priorities
     )
     found = await queue.inspector.jobs_by_id(["1", "nobody", "7"])

@@ -152,7 +152,8 @@ async def test_a_scheduler_of_a_paused_and_of_a_full_queue(scheduled: MakeSchedu
     await queue.pause()
     await queue.upsert("paused", {"every": 1_000})
     await queue.upsert("paused", {"every": 2_000})
-    assert len(queue.entry("paused")) == 2
+    # changed while the queue is paused, a scheduler of BullMQ 6 leaves its old job in the list
+    assert len(queue.entry(queue.paused_list)) == 2 + queue.is_six
 
 
 # -- changing -----------------------------------------------------------------------------------------------
@@ -181,7 +182,18 @@ async def test_changing_a_scheduler(
     assert not queue.different()
 
 
-@pytest.mark.parametrize(("in_the_way", "expected"), [(0, 2_000), (1, 3_000), (2, None)])
+@pytest.mark.parametrize(
+    ("node", "in_the_way", "expected"),
+    [
+        (5, 0, 2_000),
+        (5, 1, 3_000),
+        (5, 2, None),
+        pytest.param(6, 1, 3_000, marks=pytest.mark.faults),
+        (6, 32, 34_000),
+        (6, 33, None),
+    ],
+    indirect=["node"],
+)
 async def test_a_scheduler_whose_next_jobs_are_there_already(
     scheduled: MakeScheduled, in_the_way: int, expected: int | None
 ) -> None:
@@ -223,7 +235,7 @@ async def test_a_tick_that_is_tried_again_makes_no_second_next(scheduled: MakeSc
     [first] = await queue.claim()
     await queue.fail(first)
     assert await queue.tick(500) == [first]
-    assert queue.entry(first)["nrjid"]
+    assert ("nrjid" in queue.entry(first)) != queue.is_six
     assert len(queue.entry("delayed")) == 1
 
 

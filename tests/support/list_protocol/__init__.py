@@ -22,6 +22,7 @@ from corral.core.ports import (
     Ledger,
     Location,
     NotEnded,
+    Notice,
     QueueLimits,
     Recovery,
     Rest,
@@ -245,6 +246,9 @@ class ListInspector(ListPort):
 
     async def limits(self) -> QueueLimits:
         return QueueLimits()
+
+    async def notices(self) -> list[Notice]:
+        return []
 
     async def gauges(self) -> list[Gauge]:
         return []

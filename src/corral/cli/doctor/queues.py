@@ -6,7 +6,7 @@ from corral.cli.session import Session
 from corral.cli.status import QueueStatus, full_name, status_of
 from corral.core.job import JobState
 from corral.core.options import Capability
-from corral.core.ports import Leak
+from corral.core.ports import Leak, Notice
 from corral.doctor.results import CheckResult, fine, note, wrong
 from corral.errors import CorralError, RedisResponseError
 from corral.queue import Queue
@@ -35,6 +35,7 @@ async def check_queues(session: Session) -> list[CheckResult]:
                     continue
                 results += [*_check_waiting(status), *_check_handlers(status)]
                 results += [*await _check_schedules(status), *await _check_kept(status)]
+                results += [_notice_result(notice) for notice in await queue.ports.inspector.notices()]
                 for leak in await queue.ports.snapshot.leaks():
                     # queues that share their keys report the same leaks
                     owner = queue.name if protocol.spec.tags_queues else ""
@@ -106,6 +107,10 @@ async def _check_kept(status: QueueStatus) -> list[CheckResult]:
         size = f", about {memory // len(kept):,} bytes each"
     finding = f"{full_name(queue)} keeps all of its {count:,} ended jobs{size}"
     return [note("kept", finding, "Corral(keep_completed=timedelta(days=1), keep_dead=timedelta(days=30))")]
+
+
+def _notice_result(notice: Notice) -> CheckResult:
+    return wrong("keys", notice.finding, notice.mend) if notice.mend else fine("keys", notice.finding)
 
 
 def _leak_result(queue: Queue, leak: Leak) -> CheckResult:

@@ -1,11 +1,11 @@
-"""The bullmq protocol: BullMQ 5.62.0's Redis protocol."""
+"""The bullmq protocol: the Redis protocol of BullMQ 5.62.0 and 6.7.0."""
 
 from typing import TYPE_CHECKING
 
 from corral.core.job import JobOptions, JobState
 from corral.core.naming import check_job_name
 from corral.protocols.base import Binding, ProtocolSpec
-from corral.protocols.bullmq.keys import NAME
+from corral.protocols.bullmq.keys import GENERATIONS, NAME
 from corral.protocols.bullmq.options import CAPABILITIES, LACKS, OPTIONS, check_policy
 
 if TYPE_CHECKING:
@@ -18,13 +18,14 @@ class BullmqProtocol:
 
     spec = ProtocolSpec(
         name=NAME,
-        summary="BullMQ 5.62.0's Redis protocol, shared with Node BullMQ, its Python client and Bull Board",
+        summary="the Redis protocol of BullMQ 5 and 6, shared with Node, its Python client and Bull Board",
         capabilities=CAPABILITIES,
         options=OPTIONS,
         default_queue="default",
         default_namespace="bull",
         lacks=LACKS,
         tags_queues=True,
+        generations=GENERATIONS,
         priority="lower runs earlier, none runs first",
         metric_names={
             "corral_lock_renewals": "bullmq_heartbeat",

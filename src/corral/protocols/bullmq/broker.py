@@ -18,7 +18,7 @@ from corral.protocols.broker import LONGEST_BLOCK_S, BaseBroker, TripAnswer
 from corral.protocols.bullmq import codec
 from corral.protocols.bullmq.codec import PARENT, Envelope, JobRows, SettlementRow
 from corral.protocols.bullmq.schedulers.iterations import Iterations, is_scheduled, postponement_ms
-from corral.protocols.bullmq.scripts import ERRORS, SCRIPTS, BullmqPort, refusal
+from corral.protocols.bullmq.scripts import ERRORS, BullmqPort, refusal
 from corral.protocols.wire import pack, text
 
 SHORTEST_BLOCK_S = 0.001
@@ -103,7 +103,7 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, SettlementRow, str]):
         seconds = ""
         if ledger is not None:
             keys, seconds = (*keys, self._keys.ledger(ledger.name)), str(ledger.seconds)
-        answer = await self._store.run(SCRIPTS["submit"], keys, (*batch.arguments(), seconds))
+        answer = await self._run_with("submit", keys, (*batch.arguments(), seconds))
         return decode_added(answer, batch.envelopes)
 
     async def submit_rows(self, rows: JobRows) -> list[Added | Refused]:
@@ -149,8 +149,8 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, SettlementRow, str]):
     ) -> Any:
         """Return what the turn script answers."""
         prefix = self._keys.prefix
-        return await self._store.run(
-            SCRIPTS["turn"],
+        return await self._run_with(
+            "turn",
             # what keys.lock returns, written out: this runs once for every job
             (*self._keys.fixed, *[f"{prefix}{job_id}:lock" for job_id, _, _ in rows]),
             (
@@ -232,8 +232,8 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, SettlementRow, str]):
     # -- maintenance ------------------------------------------------------------------------------------
 
     async def _renew(self, claims: Sequence[Claim[str]]) -> tuple[Iterable[int], Iterable[int]]:
-        lost, cancelled = await self._store.run(
-            SCRIPTS["extend"],
+        lost, cancelled = await self._run_with(
+            "extend",
             (*self._keys.fixed, *[self._keys.lock(claim.job.id) for claim in claims]),
             (self._binding.profile.lock_ms, pack([(claim.job.id, claim.receipt) for claim in claims])),
         )

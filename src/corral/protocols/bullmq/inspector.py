@@ -1,6 +1,6 @@
 """The bullmq protocol's Inspector: reads, in the words of all protocols and in the contract's own."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -8,10 +8,11 @@ from msgspec import Struct
 from corral.core import payload
 from corral.core.job import Job, JobState
 from corral.core.naming import RESERVED_IDS
-from corral.core.ports import Gauge, JobEnd, Limit, NotEnded, QueueLimits, WorkerInfo
+from corral.core.ports import Gauge, JobEnd, Limit, NotEnded, Notice, QueueLimits, WorkerInfo
 from corral.protocols.base import broken_job
 from corral.protocols.bullmq import codec
-from corral.protocols.bullmq.keys import LISTS, STATE_KEYS
+from corral.protocols.bullmq.keys import GENERATIONS, LISTS, NAME, STATE_KEYS, noted_generation
+from corral.protocols.bullmq.schedulers.legacy import is_legacy
 from corral.protocols.bullmq.scripts import BullmqPort
 from corral.protocols.cursors import IdSource, ListedIds, SortedIds, found_by_id
 from corral.protocols.ends import ended_hashes
@@ -125,6 +126,36 @@ class BullmqInspector(BullmqPort, BaseInspector):
         """Return none: the contract's metrics are made of the counts."""
         return []
 
+    async def notices(self) -> list[Notice]:
+        """Return the generation of the queue, and what BullMQ 6 does not read of 5."""
+        name, version, generation = self._binding.queue, await self.version(), await self.generation()
+        if version is None:
+            told = "no version in its meta: BullMQ 5 is assumed; where its clients are of 6, give bullmq=6"
+        else:
+            told = f"it is of BullMQ {generation} ({version})"
+        notices = [Notice(f"queue {name!r}: {told}")]
+        left, repeatables = await self._pipe(
+            ("LLEN", self._keys.paused), ("ZRANGE", self._keys.repeat, 0, -1)
+        )
+        is_six = generation != GENERATIONS[0]
+        if left and (is_six or not await self.is_paused()):
+            notices.append(
+                Notice(
+                    f"{left:,} jobs of queue {name!r} are in the list 'paused', where no worker looks",
+                    f"corral queue resume {name} --protocol {NAME}",
+                )
+            )
+        legacy = [text(key) for key in repeatables if is_legacy(key)] if is_six else []
+        if legacy:
+            notices.append(
+                Notice(
+                    f"BullMQ 6 ends the repeatables of queue {name!r}: {', '.join(legacy[:10])}",
+                    "declare a schedule for each (app.schedule), and remove the repeatable: ZREM "
+                    f"{self._keys.repeat} KEY",
+                )
+            )
+        return notices
+
     async def logs(self, job_id: str, start: int = 0, count: int = 1000) -> list[str]:
         return (await self.log_page(job_id, start, start + count - 1))[0]
 
@@ -154,16 +185,31 @@ class BullmqInspector(BullmqPort, BaseInspector):
         [state] = await self._run("job_states", job_id)
         return text(state)
 
-    async def wire_counts(self, states: Sequence[str] = WIRE_STATES) -> dict[str, int]:
-        """Return how many jobs are in each of these states; `wait` and `waiting` are the same."""
+    async def wire_counts(
+        self, states: Sequence[str] = WIRE_STATES, requested: Collection[str] = ()
+    ) -> dict[str, int]:
+        """Return how many jobs are in each of these states; `wait` and `waiting` are the same.
+
+        BullMQ 6 has no state `paused`: it is left out there, unless it is `requested` or has jobs.
+        """
         commands = [
             ("LLEN" if STATE_KEYS[state] in LISTS else "ZCARD", self._keys.state(state)) for state in states
         ]
-        return dict(zip(states, await self._pipe(*commands), strict=True))
+        *numbers, version = await self._pipe(*commands, ("HGET", self._keys.meta, "version"))
+        counts = dict(zip(states, numbers, strict=True))
+        is_six = self._generation_by(version) != GENERATIONS[0]
+        if is_six and "paused" not in requested and not counts.get("paused"):
+            counts.pop("paused", None)
+        return counts
+
+    def _generation_by(self, version: bytes | None) -> int:
+        noted = noted_generation(None if version is None else text(version))
+        return noted or self._binding.generation or GENERATIONS[0]
 
     async def counts_per_priority(self, priorities: Sequence[int]) -> dict[int, int]:
         """Return how many jobs wait with each priority; 0 are those without one."""
-        wait = self._keys.paused if await self.is_paused() else self._keys.wait
+        is_paused = await self.is_paused() and await self.generation() == GENERATIONS[0]
+        wait = self._keys.paused if is_paused else self._keys.wait
         unique = list(dict.fromkeys(priorities))
         commands: list[Sequence[Any]] = [
             ("LLEN", wait)
@@ -254,6 +300,10 @@ class BullmqInspector(BullmqPort, BaseInspector):
         """Return the client that wrote the queue's settings last."""
         raw = await self._store.call("HGET", self._keys.meta, "version")
         return None if raw is None else text(raw)
+
+    async def generation(self) -> int:
+        """Return the generation of BullMQ that the queue is of."""
+        return self._generation_by(await self._store.call("HGET", self._keys.meta, "version"))
 
     async def deduplicated(self, deduplication_id: str) -> str | None:
         """Return the id of the job added under this deduplication id; None where there is none."""

@@ -1,8 +1,12 @@
 """Key names of one queue, as BullMQ spells them."""
 
+import re
 from base64 import b64encode
 
 NAME = "bullmq"
+GENERATIONS = (5, 6)
+"""The major versions of BullMQ whose queues are served; see docs/protocols/bullmq-6.md."""
+_VERSION = re.compile(r"bullmq:(\d+)")
 
 STATE_KEYS = {
     "waiting": "wait",
@@ -18,6 +22,16 @@ STATE_KEYS = {
 """The states of the contract, and the key that lists the jobs of each."""
 LISTS = frozenset({"wait", "paused", "active"})
 """Those keys that are lists; the others are sorted sets."""
+
+
+def noted_generation(version: str | None) -> int | None:
+    """Return the generation that `version` in a queue's meta means; None where it means none.
+
+    >>> noted_generation("bullmq:6.7.0"), noted_generation("bullmq-pro:7.1.0")
+    (6, None)
+    """
+    found = _VERSION.match(version or "")
+    return min(max(int(found[1]), GENERATIONS[0]), GENERATIONS[-1]) if found else None
 
 
 class BullmqKeys:

@@ -37,10 +37,15 @@ class BullmqOperator(BullmqPort, BaseOperator):
         return BullmqInspector(self._binding)
 
     async def pause(self) -> None:
-        await self._run("pause", "paused")
+        await self._set_paused("paused")
 
     async def resume(self) -> None:
-        await self._run("pause", "resumed")
+        await self._set_paused("resumed")
+
+    async def _set_paused(self, event: str) -> None:
+        left = await self._run("pause", event, "")
+        while left:
+            left = await self._run("pause", event, 1)
 
     async def retry(self, jobs: Jobs) -> list[str]:
         return await self._requeue(jobs, is_anew=False)

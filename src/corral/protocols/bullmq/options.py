@@ -225,8 +225,8 @@ def check_policy(policy: Any) -> None:
         raise InvalidOptions(f"if_dead is {short_repr(policy)}; use {', '.join(map(repr, IF_DEAD))}")
 
 
-Deduplication = tuple[str, int | bool, bool, bool, bool]
-"""(id, ttl ms or False, extends, replaces, adds), for the submit script."""
+Deduplication = tuple[str, int | bool, bool, bool, bool, bool, bool]
+"""(id, ttl ms or False, extends, replaces, keeps the last, reschedules, adds), for the submit script."""
 
 
 def deduplication_of(extra: Mapping[str, Any], adds: bool = False) -> Deduplication | None:
@@ -236,7 +236,7 @@ def deduplication_of(extra: Mapping[str, Any], adds: bool = False) -> Deduplicat
     was added last is lost then.
 
     >>> deduplication_of({"deduplication": {"id": "a", "ttl": 500}})
-    ('a', 500, False, False, False)
+    ('a', 500, False, False, False, False, False)
     """
     name = "deduplication" if extra.get("deduplication") is not None else "debounce"
     value = extra.get(name)
@@ -249,7 +249,10 @@ def deduplication_of(extra: Mapping[str, Any], adds: bool = False) -> Deduplicat
     ttl = value.get("ttl")
     if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int) or ttl < 0):
         raise InvalidOptions(f"{name} ttl is {short_repr(ttl)}; use whole milliseconds, or leave it out")
-    return value["id"], ttl or False, bool(value.get("extend")), bool(value.get("replace")), adds
+    extends, replaces, keeps_last, reschedules = (
+        bool(value.get(word)) for word in ("extend", "replace", "keepLastIfActive", "reschedule")
+    )
+    return value["id"], ttl or False, extends, replaces, keeps_last, reschedules, adds
 
 
 def parent_of(extra: Mapping[str, Any]) -> tuple[str, bytes, str, str] | None:

@@ -6,7 +6,7 @@ from corral.core import payload
 from corral.core.job import DEFAULT_KEEP_LOGS, Claim
 from corral.errors import InvalidOptions
 from corral.protocols.bullmq.flows.children import ChildReads
-from corral.protocols.bullmq.scripts import ERRORS, SCRIPTS, BullmqPort
+from corral.protocols.bullmq.scripts import ERRORS, BullmqPort
 
 RESERVED_EVENTS = frozenset(
     {
@@ -44,9 +44,8 @@ class BullmqReporter(BullmqPort):
 
     async def _write(self, verb: str, claim: Claim[str], *args: Any) -> int:
         job_id = claim.job.id
-        code: int = await self._store.run(
-            SCRIPTS[verb], (*self._keys.fixed, self._keys.lock(job_id)), (job_id, claim.receipt, *args)
-        )
+        keys = (*self._keys.fixed, self._keys.lock(job_id))
+        code: int = await self._run_with(verb, keys, (job_id, claim.receipt, *args))
         if code < 0:
             raise ERRORS[code](job_id)
         return code

@@ -17,7 +17,7 @@ from corral.errors import Unsupported
 from corral.protocols.bullmq.codec import STATES
 from corral.protocols.bullmq.keys import NAME
 from corral.protocols.bullmq.options import ReadOptions, encode_options
-from corral.protocols.bullmq.scripts import SCRIPTS, BullmqPort
+from corral.protocols.bullmq.scripts import BullmqPort
 from corral.protocols.bullmq.snapshot import BullmqSnapshot
 from corral.protocols.transfer import BaseTransfer, HoldPlace, is_made_by_server
 from corral.protocols.wire import clean, text
@@ -49,7 +49,7 @@ class BullmqTransfer(BullmqPort, BaseTransfer):
         return self._keys.ledger(name)
 
     async def _call(self, verb: str, keys: Sequence[str], *args: Any) -> Any:
-        return await self._store.run(SCRIPTS[verb], (*self._keys.fixed, *keys), args)
+        return await self._run_with(verb, (*self._keys.fixed, *keys), args)
 
     async def _read(self, places: Sequence[HoldPlace]) -> Mapping[str, Job]:
         jobs = await BullmqSnapshot(self._binding).read([place.id for place in places], JobFilter())

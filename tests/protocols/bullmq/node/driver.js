@@ -9,7 +9,9 @@ const path = require('path');
 const readline = require('readline');
 
 const modules = process.env.CORRAL_NODE_MODULES || path.join(__dirname, '..', '..', '..', 'node_modules');
-const { Job, Queue, QueueEvents, Worker, UnrecoverableError, DelayedError } = require(path.join(modules, 'bullmq'));
+// 'bullmq' is 5.62.0, 'bullmq6' the newest 6 (package.json)
+const bullmq = path.join(modules, process.env.CORRAL_NODE_PACKAGE || 'bullmq');
+const { FlowProducer, Job, Queue, QueueEvents, Worker, UnrecoverableError, DelayedError } = require(bullmq);
 const IORedis = require(path.join(modules, 'ioredis'));
 const processors = require('./processors');
 
@@ -44,7 +46,7 @@ function keep(handle, made) {
 
 function shown(job) {
   if (!job) return null;
-  const { queue, scripts, toKey, ...fields } = job;
+  const { queue, scripts, backend, toKey, ...fields } = job;
   return fields;
 }
 
@@ -70,7 +72,7 @@ function claimNext(worker, token, [fields, id]) {
 
 const operations = {
   async ping() {
-    return { bullmq: require(path.join(modules, 'bullmq', 'package.json')).version, node: process.version };
+    return { bullmq: require(path.join(bullmq, 'package.json')).version, node: process.version };
   },
   async clock({ now }) {
     fixedNow = now;
@@ -141,8 +143,8 @@ const operations = {
   async settled({ handle, field }) {
     // a Queue writes its meta key some time after it was made
     const queue = object(handle);
-    const client = await queue.client;
-    while (!(await client.hexists(queue.keys.meta, field))) await new Promise(resolve => setTimeout(resolve, 2));
+    const client = await (queue.backend || queue).client;
+    while (!(await client.hexists(queue.toKey('meta'), field))) await new Promise(resolve => setTimeout(resolve, 2));
   },
   async fromId({ queue, id }) {
     return shown(await Job.fromId(object(queue), id));
@@ -158,9 +160,10 @@ const operations = {
 
   async moveToActive({ worker, token }) {
     const running = object(worker);
-    const [fields, id, limited, until] = await running.scripts.moveToActive(
-      await running.client, token, running.opts.name,
-    );
+    const { name } = running.opts;
+    const [fields, id, limited, until] = running.backend
+      ? await running.backend.moveToActive(token, name)
+      : await running.scripts.moveToActive(await running.client, token, name);
     return { job: claimNext(worker, token, [fields, id]), limited: limited || 0, until: until || 0 };
   },
   async getNextJob({ worker, token }) {
@@ -182,7 +185,8 @@ const operations = {
     return claim(worker, id)[method](...(args || []));
   },
   async moveStalledJobsToWait({ worker }) {
-    return object(worker).scripts.moveStalledJobsToWait();
+    const { backend, scripts } = object(worker);
+    return (backend || scripts).moveStalledJobsToWait();
   },
 };
 
@@ -205,8 +209,6 @@ readline.createInterface({ input: process.stdin }).on('line', handle).on('close'
 
 // -- flows and schedulers ------------------------------------------------------------------------------------
 
-const { FlowProducer } = require(path.join(modules, 'bullmq'));
-
 function shownTree(node) {
   return node && { job: shown(node.job), children: (node.children || []).map(shownTree) };
 }
@@ -227,7 +229,7 @@ Object.assign(operations, {
   },
 });
 
-Object.assign(operations, require('./scenarios')({ bullmq: require(path.join(modules, 'bullmq')), connection, keep, object }));
+Object.assign(operations, require('./scenarios')({ bullmq: require(bullmq), connection, keep, object }));
 
 // A scheduler that begins at once asks `new Date()`, which is to tell the same time as Date.now().
 const RealDate = Date;

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import count, groupby
+from typing import Any
 from uuid import UUID, uuid4
 
 from msgspec import Struct
@@ -10,14 +11,15 @@ from msgspec.structs import replace
 
 from corral.core.job import Job
 from corral.core.ports import Added, AddedFlow, Flow
-from corral.errors import Refused
+from corral.errors import RedisResponseError, Refused
 from corral.protocols.base import Binding
 from corral.protocols.bullmq.broker import batches_of, decode_added
 from corral.protocols.bullmq.codec import Envelope, JobRows, encode_node
 from corral.protocols.bullmq.flows.children import ChildReads
 from corral.protocols.bullmq.inspector import BullmqInspector
 from corral.protocols.bullmq.keys import BullmqKeys
-from corral.protocols.bullmq.scripts import SCRIPTS, existing, refusal
+from corral.protocols.bullmq.scripts import check_mismatch, existing, refusal
+from corral.protocols.wire import pack
 
 DEPTH = 10
 MOST_CHILDREN = 20
@@ -78,14 +80,31 @@ class BullmqFlows(ChildReads):
             for keys, group in groupby(nodes, key=lambda node: node.keys)
             for batch in batches_of(JobRows.of(node.row for node in group))
         ]
-        answers = await self._store.run_together(
-            SCRIPTS["submit"], [(keys.fixed, (*batch.arguments(), "")) for keys, batch in calls]
-        )
+        rows = [(keys.fixed, (*batch.arguments(), "")) for keys, batch in calls]
+        try:
+            answers = await self._store.run_together(
+                self._scripts["submit"], [*rows, *self._closing_rows(nodes)]
+            )
+        except RedisResponseError as error:
+            check_mismatch(error, self._keys.queue)
+            raise
         unanswered = iter(nodes)
-        for (_, batch), answer in zip(calls, answers, strict=True):
+        for (_, batch), answer in zip(calls, answers, strict=False):
             for added in decode_added(answer, batch.envelopes):
                 next(unanswered).answer = added
         return nodes
+
+    def _closing_rows(self, nodes: Sequence[_Node]) -> Iterator[tuple[Sequence[str], tuple[Any, ...]]]:
+        """Yield a call for each queue with parents of children by a requested id, which may have ended."""
+        parents: dict[BullmqKeys, list[str]] = {}
+        for node in nodes:
+            if node.parent is not None and node.flow.job.id:
+                ids = parents.setdefault(node.parent.keys, [])
+                if node.parent.id not in ids:
+                    ids.append(node.parent.id)
+        now = self._binding.clock()
+        for keys, ids in parents.items():
+            yield keys.fixed, (pack([]), pack(([], [])), 1, "", pack([now, *ids]))
 
     def _nodes(self, flows: Sequence[Flow]) -> Iterator[_Node]:
         """Yield the jobs level by level, parents before their children, as Node writes them."""

@@ -15,7 +15,7 @@ local function iterate(row)
   local key = REPEAT .. ":" .. scheduler
   local kept = call("HMGET", key, "name", "data", "every", "startDate", "offset")
   local due, every = row[3], tonumber(kept[3]) or row[4]
-  if every then due = next_every(tonumber(previous), every, now, tonumber(kept[5]) or row[5], nil) end
+  if every then due = next_every(tonumber(previous), every, now, tonumber(kept[5]) or row[5], nil, state) end
   if not due then return "" end
   local id = "repeat:" .. scheduler .. ":" .. whole(due)
   if call("EXISTS", PREFIX .. id) == 1 then
@@ -23,12 +23,15 @@ local function iterate(row)
     return ""
   end
   local template = read_template(scheduler, row[6])
-  template.name, template.data = kept[1] or template.name, kept[2] or template.data
+  template.name = kept[1] or template.name
+  template.data = kept[2] or (is_six(state) and "{}") or template.data
   call("ZADD", REPEAT, whole(due), scheduler)
   call("HINCRBY", key, "ic", 1)
-  if template.data ~= "{}" then call("HSET", key, "data", template.data) end
   add_scheduled_job(template, due, now, state)
-  call("HSET", PREFIX .. claimed, "nrjid", id)
+  if not is_six(state) then
+    if template.data ~= "{}" then call("HSET", key, "data", template.data) end
+    call("HSET", PREFIX .. claimed, "nrjid", id)
+  end
   return id
 end
 

@@ -33,9 +33,11 @@ local active = call("LRANGE", ACTIVE, 0, left - 1)
 if #active > 0 and ARGV[2] ~= "1" then return -2 end
 for _, id in ipairs(active) do call("DEL", PREFIX .. id .. ":lock") end
 if delete_list(ACTIVE, active) or delete_set(DELAYED) or delete_schedulers() or delete_set(COMPLETED)
-   or delete_list(PAUSED, call("LRANGE", PAUSED, 0, left - 1)) or delete_set(PRIORITIZED) or delete_set(FAILED) then
+   or delete_list(WAIT, call("LRANGE", WAIT, 0, left - 1)) or delete_list(PAUSED, call("LRANGE", PAUSED, 0, left - 1))
+   or delete_set(PRIORITIZED) or delete_set(FAILED) then
   return 1
 end
+if is_six(state) then call("DEL", MARKER) end
 call("DEL", EVENTS, PREFIX .. "delay", STALLED_CHECK, STALLED, ID, PRIORITY_COUNTER, META, CANCELLING)
 for _, kind in ipairs({"completed", "failed"}) do
   call("DEL", PREFIX .. "metrics:" .. kind, PREFIX .. "metrics:" .. kind .. ":data")

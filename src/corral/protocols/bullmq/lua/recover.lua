@@ -29,6 +29,10 @@ local function unlocked(suspects)
 end
 
 local function is_scheduled(job)
+  if is_six(state) then
+    local scheduler = call("HGET", job, "rjk")
+    return scheduler and (call("EXISTS", REPEAT .. ":" .. scheduler) == 1 or call("ZSCORE", REPEAT, scheduler))
+  end
   local fine, opts = pcall(cjson.decode, call("HGET", job, "opts") or "{}")
   return fine and type(opts) == "table" and opts["repeat"] ~= nil and opts["repeat"] ~= cjson.null
 end

@@ -3,20 +3,7 @@
 -- ARGV[1]  msgpack [[id, is lifo], …]   ARGV[2] 1 with all attempts anew, else ""
 -- Returns  [id, …] that were requeued
 -- use queue
-
--- Let its parent wait for it again.
-local function wait_again(job, previous)
-  local parent = call("HGET", job, "parentKey")
-  if not parent or parent == "" or call("EXISTS", parent) == 0 then return end
-  local was_counted
-  if previous == "failed" then
-    was_counted = call("ZREM", parent .. ":unsuccessful", job)
-  else
-    was_counted = call("HDEL", parent .. ":processed", job)
-  end
-  if was_counted == 1 then call("SADD", parent .. ":dependencies", job) end
-end
-
+-- use parents
 local state = queue_state()
 local done = {}
 for _, row in ipairs(cmsgpack.unpack(ARGV[1])) do
@@ -33,9 +20,14 @@ for _, row in ipairs(cmsgpack.unpack(ARGV[1])) do
   if previous then
     call("HDEL", job, "finishedOn", "processedOn", field)
     if ARGV[2] == "1" then call("HDEL", job, "atm", "attemptsMade") end
-    call(row[2] and "RPUSH" or "LPUSH", state.target, id)
+    local priority = is_six(state) and tonumber(call("HGET", job, "priority")) or 0
+    if priority > 0 then
+      call("ZADD", PRIORITIZED, priority_score(priority), id)
+    else
+      call(row[2] and "RPUSH" or "LPUSH", state.target, id)
+    end
     wake(is_blocked(state))
-    wait_again(job, previous)
+    parents_of(state).wait_again(job, previous)
     call("XADD", EVENTS, "MAXLEN", "~", kept_events(state), "*", "event", "waiting", "jobId", id,
          "prev", previous)
     done[#done + 1] = id

@@ -2,6 +2,8 @@
 -- KEYS     keys.fixed, then the ledger where there is one
 -- ARGV[1]  msgpack [envelope, …] (parts/add_job)   ARGV[2] msgpack [[data, …], [number of its envelope, …]]
 -- ARGV[3]  1 where some job has relations (deduplication, a parent), else ""   ARGV[4] seconds the ledger is kept, or ""
+-- ARGV[5]  in the last call of a flow: msgpack [now ms, id, …] of the parents whose children may have ended before
+-- ARGV[5]  the last call of a flow: msgpack [now ms, [id, …] of its parents with children that may have existed], or none
 -- Returns  [id, …], [number, …] of those that existed: by their id, by deduplication, or in the ledger; their jobs
 --          are left as they are. In place of an id -5 where the parent does not exist, -7 where the job has another
 --          parent: nothing was written for that job
@@ -46,7 +48,8 @@ if ARGV[3] == "" then
 end
 
 -- use add_job
-local add, close = adding(queue_state())
+local state = queue_state()
+local add, close = adding(state)
 for i, text in ipairs(data) do
   local envelope = envelopes[numbers[i]]
   local id, existed = envelope[1], true
@@ -58,4 +61,8 @@ for i, text in ipairs(data) do
   if existed then existing[#existing + 1] = i end
 end
 close()
+if ARGV[5] and is_six(state) then
+  local parents = cmsgpack.unpack(ARGV[5])
+  for i = 2, #parents do parents_of(state).close_flow(parents[i], parents[1]) end
+end
 return answer()

@@ -14,13 +14,18 @@ local ids, values, numbers, rows = unpack(cmsgpack.unpack(ARGV[5]))
 local state = queue_state()
 
 local refused, ended = {}, false
-if #ids > 0 then refused, ended = settle_all(ids, values, numbers, rows, state, tonumber(ARGV[9])) end
+if #ids > 0 then
+  if want > 0 then state.last_id = ids[#ids] end
+  refused, ended = settle_all(ids, values, numbers, rows, state, tonumber(ARGV[9]))
+end
 
 local claims, reason, till = {}, "satisfied", 0
 if want > 0 then
   claims, reason, till = claim(want, ARGV[1], ARGV[2], ARGV[3], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]),
                             tonumber(ARGV[10]), state)
 end
+
+if state.owes_marker and #claims == 0 then wake_when_due() end
 
 -- emit "drained" when the last job has ended, unless a delayed one is known to follow
 if ended and #claims == 0 and (want == 0 or (reason == "drained" and till == 0))

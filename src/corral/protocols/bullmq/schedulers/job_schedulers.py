@@ -77,8 +77,9 @@ class JobSchedulers(BullmqPort):
         name = scheduler_id if name is None else name
         encoded = payload.encode({} if data is None else data, "data")
         wire = short_options(options or {})
+        offset = (repeat.get("every") and repeat.get("offset")) or 0
         template = job_template(
-            name, encoded, {**wire, "repeat": next_repeat(repeat)}, scheduler_id, now, due
+            name, encoded, {**wire, "repeat": next_repeat(repeat)}, scheduler_id, now, due, offset
         )
         start = milliseconds("startDate", repeat.get("startDate"))
         answer = await self._run(
@@ -90,6 +91,7 @@ class JobSchedulers(BullmqPort):
             "" if start is None else start,
             pack(_hash_fields(name, repeat, wire, encoded)),
             pack(template),
+            offset,
         )
         if isinstance(answer, int):
             raise refusal(answer, scheduler_id)

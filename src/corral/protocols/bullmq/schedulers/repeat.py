@@ -32,6 +32,8 @@ class JobTemplate(NamedTuple):
     priority: int
     is_lifo: bool
     deduplication_id: str | bool
+    opts_with_offset: bytes | bool = False
+    """The same options where the interval has an offset, which BullMQ 6 alone hands on."""
 
 
 class Iteration(Struct, frozen=True):
@@ -147,9 +149,12 @@ def next_repeat(repeat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def job_template(
-    name: str, data: bytes, wire: dict[str, Any], scheduler: str, now: int, due: int | None
+    name: str, data: bytes, wire: dict[str, Any], scheduler: str, now: int, due: int | None, offset: float
 ) -> JobTemplate:
-    """Return a scheduler's next job; `wire` are its options but for those every such job gets here."""
+    """Return a scheduler's next job; `wire` are its options but for those every such job gets here.
+
+    `offset` is that of its interval, in ms; 0 where it has none.
+    """
     priority = wire.get("priority") or 0
     if isinstance(priority, bool) or not isinstance(priority, int) or priority < 0:
         raise InvalidOptions(
@@ -162,7 +167,12 @@ def job_template(
     deduplication_id = (wire.get("de") or {}).get("id") or False
     id_prefix = orjson.dumps(f"repeat:{scheduler}:").decode()[1:-1]
     opts = payload.encode(options, "options")[:-1]
-    return JobTemplate(name, data, opts, id_prefix, priority, bool(wire.get("lifo")), deduplication_id)
+    with_offset: bytes | bool = False
+    if offset:
+        options["repeat"] = {**options["repeat"], "offset": offset}
+        with_offset = payload.encode(options, "options")[:-1]
+    is_lifo = bool(wire.get("lifo"))
+    return JobTemplate(name, data, opts, id_prefix, priority, is_lifo, deduplication_id, with_offset)
 
 
 # -- from one job to the next -------------------------------------------------------------------------------
@@ -185,8 +195,9 @@ def iteration(job_id: str, fields: Mapping[bytes, bytes], now: int, zone: str) -
             return None
     options = {**inherited_options(wire), "repeat": next_repeat(repeat)}
     name, data = text(fields.get(b"name", b"")), fields.get(b"data", b"{}")
-    template = job_template(name, data, options, scheduler, now, due)
-    return Iteration(scheduler, job_id, due, every, repeat.get("offset") or 0, template)
+    offset = (every and repeat.get("offset")) or 0
+    template = job_template(name, data, options, scheduler, now, due, offset)
+    return Iteration(scheduler, job_id, due, every, offset, template)
 
 
 def inherited_options(wire: Mapping[str, Any]) -> dict[str, Any]:

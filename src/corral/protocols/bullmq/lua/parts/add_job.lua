@@ -15,15 +15,23 @@ local function adding(state)
   local is_used = false
 
   -- Give an existing job this parent; returns its id, or the code for why not.
-  local function set_parent(id, job, parent, at)
-    local existing = call("HGET", job, "parentKey")
+  local function set_parent(id, job, parent, at, is_flow)
+    local existing, is_late = call("HGET", job, "parentKey"), is_flow and is_six(state)
     if existing and existing ~= parent[1] then
-      return call("EXISTS", existing) == 1 and -7 or id
+      if call("EXISTS", existing) == 1 then
+        if is_late then call("HSET", parent[1], "flowAttachmentFailed", 1) end
+        return -7
+      end
+      if not is_six(state) then return id end
     end
     if call("ZSCORE", COMPLETED, id) then
-      push() -- the parent goes in front of the jobs added before
       local result = call("HGET", job, "returnvalue") or "null"
-      parents_of(state).add_result(parent[3], parent[4], job, result, at)
+      if is_late then
+        call("HSET", parent[1] .. ":processed", job, result) -- parents.close_flow does the rest
+      else
+        push() -- the parent goes in front of the jobs added before
+        parents_of(state).add_result(parent[3], parent[4], job, result, at)
+      end
     else
       call("SADD", parent[1] .. ":dependencies", job)
     end
@@ -66,12 +74,12 @@ local function adding(state)
     if not is_requested then id = string.format("%d", count) end
     local job = PREFIX .. id
     if is_requested and call("EXISTS", job) == 1 then
-      local answer = parent and set_parent(id, job, parent, envelope[4]) or id
+      local answer = parent and set_parent(id, job, parent, envelope[4], envelope[10] ~= nil) or id
       if answer == -7 then return answer, false end
       call("XADD", EVENTS, "*", "event", "duplicated", "jobId", id)
       return answer, true
     end
-    local existing = envelope[8] and deduplicate(envelope[8], id)
+    local existing = envelope[8] and deduplicate(envelope[8], id, envelope, data, state)
     if existing then return existing, true end
     store(envelope, data, id, job)
     enqueue_new(envelope, id)

@@ -89,6 +89,22 @@ local function allowance(want, state, max)
   return allowed, why
 end
 
+-- Let the rate limit count claims, in BullMQ 6 not those of jobs that are only to fail; returns how many it counted.
+local function count_claims(claims, limit_ms, state)
+  local count = #claims
+  if is_six(state) then
+    for _, row in ipairs(claims) do
+      for i = 1, #row[2], 2 do
+        if row[2][i] == "defa" then count = count - 1 end
+      end
+    end
+  end
+  if count > 0 and call("INCRBY", LIMITER, count) == count then
+    call("PEXPIRE", LIMITER, math.floor(math.abs(limit_ms or state.duration)))
+  end
+  return count
+end
+
 -- Returns [[id, fields], …], reason, until ms
 local function claim(want, now, receipt, lock_ms, worker, limit_max, limit_ms, max_bytes, state)
   -- the worker has given this trip up: nobody would run what it claimed
@@ -117,12 +133,16 @@ local function claim(want, now, receipt, lock_ms, worker, limit_max, limit_ms, m
   end
   if #claims > 0 then
     call("LPUSH", ACTIVE, unpack(active))
-    if max and call("INCRBY", LIMITER, #claims) == #claims then
-      call("PEXPIRE", LIMITER, math.floor(math.abs(limit_ms or state.duration)))
-    end
+    if max and count_claims(claims, limit_ms, state) < #claims and why == "limited" then why = "spared" end
     wake(false)
   end
   if total > max_bytes or #claims == want then return claims, "satisfied", 0 end
+  if why == "spared" then
+    local others, reason, till = claim(want - #claims, now, receipt, lock_ms, worker, limit_max, limit_ms,
+                                       max_bytes - total, state)
+    for _, row in ipairs(others) do claims[#claims + 1] = row end
+    return claims, reason, till
+  end
   -- ids without a job took the places of others: there may be more behind them
   if #ids == allowed and #claims < allowed then return claims, "satisfied", 0 end
   if #claims < allowed then return claims, "drained", next_due() end

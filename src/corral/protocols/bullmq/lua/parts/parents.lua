@@ -20,8 +20,8 @@ local function open_parents(own)
   local function state_of(prefix)
     local state = states[prefix]
     if not state then
-      local row = call("HMGET", prefix .. "meta", "paused", "concurrency", "opts.maxLenEvents")
-      state = {paused = row[1] ~= false, concurrency = tonumber(row[2]), kept_events = row[3],
+      local row = call("HMGET", prefix .. "meta", "paused", "concurrency", "opts.maxLenEvents", "version")
+      state = {paused = row[1] ~= false, concurrency = tonumber(row[2]), kept_events = row[3], version = row[4],
                active = prefix .. "active", meta = prefix .. "meta", leaving = 0}
       states[prefix] = state
     end
@@ -34,7 +34,8 @@ local function open_parents(own)
 
   -- As the next to run, whatever its priority.
   local function enqueue_first(prefix, id)
-    call("RPUSH", prefix .. (state_of(prefix).paused and "paused" or "wait"), id)
+    local state = state_of(prefix)
+    call("RPUSH", prefix .. (state.paused and not is_six(state) and "paused" or "wait"), id)
     wake_at(prefix)
   end
 
@@ -89,6 +90,26 @@ local function open_parents(own)
   end
 
   local parents = {state_of = state_of}
+
+  -- A child that has ended is to run again: its parent waits for it again.
+  function parents.wait_again(child, previous)
+    local parent = call("HGET", child, "parentKey")
+    if not parent or parent == "" or call("EXISTS", parent) == 0 then return end
+    local was_counted
+    if previous == "completed" then
+      was_counted = call("HDEL", parent .. ":processed", child) == 1
+    else
+      was_counted = call("ZREM", parent .. ":unsuccessful", child) == 1
+        or (is_six(own) and call("HDEL", parent .. ":failed", child) == 1)
+    end
+    if was_counted then call("SADD", parent .. ":dependencies", child) end
+  end
+
+  -- All jobs of a flow have been added: continue a parent whose children had all ended before. BullMQ 6 alone leaves
+  -- it until then, unless a child could not be given this parent.
+  function parents.close_flow(id, at)
+    if call("HDEL", PREFIX .. id, "flowAttachmentFailed") == 0 then continue_if_done(PREFIX, id, at) end
+  end
 
   -- Note a child that completed before its parent was added.
   function parents.add_result(prefix, id, child, result, at)

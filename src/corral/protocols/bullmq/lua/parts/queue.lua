@@ -7,6 +7,9 @@
 --   repeat         ZSET   scheduler id by next ms                waiting-children   ZSET  id by ms
 --   <id>           HASH   the job            <id>:lock  STRING receipt            <id>:logs  LIST
 --   de:<id>        STRING the job under a deduplication id        repeat:<scheduler id>      HASH
+--   dn:<id>        HASH   the job that follows that one (BullMQ 6)
+--
+-- The list `paused` takes the place of `wait` while a queue of BullMQ 5 is paused; BullMQ 6 has `wait` alone.
 local call = redis.call
 local WAIT, PAUSED, PRIORITIZED, DELAYED, ACTIVE, COMPLETED, FAILED, STALLED, STALLED_CHECK,
       LIMITER, META, ID, MARKER, EVENTS, PRIORITY_COUNTER, CANCELLING, WAITING_CHILDREN,
@@ -14,17 +17,35 @@ local WAIT, PAUSED, PRIORITIZED, DELAYED, ACTIVE, COMPLETED, FAILED, STALLED, ST
 local PREFIX = string.sub(META, 1, -5)
 local FIXED = 18
 
+-- The version that is noted in meta where no client has noted its own; scripts.py defines GIVEN, the generation that
+-- the app was given, or false.
+local VERSIONS = {[5] = "bullmq:5.62.0", [6] = "bullmq:6.7.0"}
+
+-- The generation of BullMQ that a queue's meta tells, or false; other libraries count versions of their own.
+local function noted_generation(version)
+  local major = tonumber(string.match(version or "", "^bullmq:(%d+)"))
+  return major and math.min(math.max(major, 5), 6) or false
+end
+
+-- Whether a queue is of BullMQ 6.
+local function is_six(state)
+  if state.is_six == nil then state.is_six = (noted_generation(state.version) or GIVEN or 5) == 6 end
+  return state.is_six
+end
+
 -- The settings in meta: where new jobs go, and whether a waiting worker may be woken.
 local function queue_state()
-  local row = call("HMGET", META, "paused", "concurrency", "max", "duration", "opts.maxLenEvents")
+  local row = call("HMGET", META, "paused", "concurrency", "max", "duration", "opts.maxLenEvents", "version")
   local state = {
     paused = row[1] ~= false,
     concurrency = tonumber(row[2]),
     max = tonumber(row[3]),
     duration = tonumber(row[4]),
     kept_events = row[5],
+    version = row[6],
   }
-  state.target = state.paused and PAUSED or WAIT
+  if GIVEN and (noted_generation(row[6]) or GIVEN) ~= GIVEN then error("GENERATION " .. row[6], 0) end
+  state.target = state.paused and not is_six(state) and PAUSED or WAIT
   state.active, state.meta = ACTIVE, META
   state.leaving = 0 -- settled jobs still in the list of active ones
   return state
@@ -36,11 +57,13 @@ local function is_blocked(state)
   return state.concurrency ~= nil and call("LLEN", state.active) - state.leaving >= state.concurrency
 end
 
--- How many events are kept; the default is written to meta, as every client of this contract does.
+-- How many events are kept; the default is written to meta, as every client of this contract does, and with it the
+-- version: all clients of a queue must be of one generation.
 local function kept_events(state)
-  if not state.kept_events then
-    state.kept_events = "10000"
-    call("HSET", state.meta, "opts.maxLenEvents", state.kept_events)
+  if not state.kept_events or (GIVEN and not state.version) then
+    state.kept_events = state.kept_events or "10000"
+    state.version = state.version or VERSIONS[GIVEN or 5]
+    call("HSET", state.meta, "opts.maxLenEvents", state.kept_events, "version", state.version)
   end
   return state.kept_events
 end
@@ -73,10 +96,10 @@ local function delayed_score(due)
   return lowest
 end
 
-local function delay_job(id, due)
+local function delay_job(id, due, is_silent)
   call("ZADD", DELAYED, delayed_score(due), id)
   call("XADD", EVENTS, "*", "event", "delayed", "jobId", id, "delay", due)
-  wake_when_due()
+  if not is_silent then wake_when_due() end
 end
 
 local function priority_score(priority)

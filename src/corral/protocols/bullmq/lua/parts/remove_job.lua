@@ -15,7 +15,9 @@ end
 -- A deduplicated job is removed: allow others.
 local function release_deduplication(prefix, id)
   local text = call("HGET", prefix .. id, "deid")
-  if text and call("GET", prefix .. "de:" .. text) == id then call("DEL", prefix .. "de:" .. text) end
+  if text and call("GET", prefix .. "de:" .. text) == id then
+    call("DEL", prefix .. "de:" .. text, prefix .. "dn:" .. text)
+  end
 end
 
 -- Whether this is its scheduler's next job, without which the scheduler would stop.

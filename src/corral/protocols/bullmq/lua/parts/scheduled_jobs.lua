@@ -8,14 +8,15 @@
 local function whole(number) return string.format("%.0f", number) end
 
 -- Returns when a scheduler with an interval is due next, and its offset within the interval.
-local function next_every(previous, every, now, offset, start)
-  local due
-  if not previous then
-    due = math.max(start or now, now)
-  else
-    due = previous + every
-    -- missed runs are not made up for
-    if due < now then due = math.floor(now / every) * every + every + offset end
+local function next_every(previous, every, now, offset, start, state)
+  local due = previous and previous + every or math.max(start or now, now)
+  -- missed runs are not made up for
+  local is_late = previous and due < now
+  if is_six(state) and (is_late or (not previous and not start and offset > 0)) then
+    due = math.floor(now / every) * every + offset
+    if due <= now then due = due + every end
+  elseif is_late then
+    due = math.floor(now / every) * every + every + offset
   end
   if offset == 0 then offset = due - math.floor(due / every) * every end
   return math.floor(due), math.floor(offset)
@@ -23,11 +24,12 @@ end
 
 -- Store the scheduler's job for `due` and enqueue it; returns its id and its delay.
 -- template: {scheduler, name, data, opts without id and delay, id_prefix as JSON, priority, is_lifo,
---            deduplication_id or false}
+--            deduplication_id or false, opts_with_offset: the same with that of its interval, or false}
 local function add_scheduled_job(template, due, now, state)
   local id = "repeat:" .. template.scheduler .. ":" .. whole(due)
   local delay, priority = math.max(due - now, 0), template.priority
-  local opts = template.opts .. ',"jobId":"' .. template.id_prefix .. whole(due) .. '","delay":' .. whole(delay) .. "}"
+  local opts = is_six(state) and template.opts_with_offset or template.opts
+  opts = opts .. ',"jobId":"' .. template.id_prefix .. whole(due) .. '","delay":' .. whole(delay) .. "}"
   local relations = {"rjk", template.scheduler}
   if template.deduplication_id then relations[3], relations[4] = "deid", template.deduplication_id end
   call("INCR", ID)
@@ -52,5 +54,5 @@ end
 -- The columns of a template as they come packed.
 local function read_template(scheduler, row)
   return {scheduler = scheduler, name = row[1], data = row[2], opts = row[3], id_prefix = row[4],
-          priority = row[5], is_lifo = row[6], deduplication_id = row[7]}
+          priority = row[5], is_lifo = row[6], deduplication_id = row[7], opts_with_offset = row[8]}
 end

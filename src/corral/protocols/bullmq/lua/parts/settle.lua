@@ -9,6 +9,7 @@
 -- use promote_due
 -- use active_list
 -- use deduplication
+-- use enqueue
 -- use parents
 
 local METRICS = {completed = "metrics:completed", failed = "metrics:failed"}
@@ -104,11 +105,42 @@ local function read_reference(key, text)
   return prefix, id, {}
 end
 
+-- Add the job that was kept while the one that has ended was active (keep_next in parts/deduplication).
+local function add_next(text, at, state)
+  local key = PREFIX .. "dn:" .. text
+  local row = call("HMGET", key, "name", "data", "opts", "jid", "pk", "pd", "pdk", "rjk")
+  if not row[1] then return end
+  local count, opts = call("INCR", ID), cjson.decode(row[3])
+  local id = row[4] or string.format("%d", count)
+  local job, option = PREFIX .. id, opts.de or {}
+  local delay, priority = tonumber(opts.delay) or 0, tonumber(opts.priority) or 0
+  local relations = {"deid", option.id or text}
+  for i, field in ipairs({"parentKey", "parent", false, "rjk"}) do
+    if field and row[i + 4] then relations[#relations + 1], relations[#relations + 2] = field, row[i + 4] end
+  end
+  if option.ttl and option.ttl > 0 and not option.keepLastIfActive then
+    call("SET", PREFIX .. "de:" .. text, id, "PX", option.ttl)
+  else
+    call("SET", PREFIX .. "de:" .. text, id)
+  end
+  local enqueue, _, close = enqueuing(state)
+  call("HSET", job, "name", row[1], "data", row[2], "opts", row[3], "timestamp", at, "delay", delay,
+       "priority", priority, unpack(relations))
+  call("XADD", EVENTS, "*", "event", "added", "jobId", id, "name", row[1])
+  enqueue(id, {id, row[1], row[3], tonumber(at), delay, priority, opts.lifo})
+  close()
+  if row[7] then call("SADD", row[7], job) end
+  call("DEL", key)
+end
+
 -- A job has ended: release its deduplication and update its parent; returns the parent's key, if it has one.
 local function update_relations(row, job, state, finished)
   local at, value = row[4], row[6]
   local relations = call("HMGET", job, "parentKey", "parent", "deid")
-  if relations[3] then end_deduplication(relations[3], row[1]) end
+  if relations[3] then
+    end_deduplication(relations[3], row[1])
+    if is_six(state) then add_next(relations[3], at, state) end
+  end
   if not relations[1] or relations[1] == "" then return nil end
   -- the parent may be one of those that ended just before
   if state.last_ended then enter_finished(finished, state.last_ended, state) end
@@ -176,11 +208,13 @@ local function requeue(row, job, state)
   end
 end
 
-local function delay_settled(row, job)
+local function delay_settled(row, job, state)
   if row[3] == "delayed" then
     call("HSET", job, "delay", row[13], "atm", row[5], "failedReason", row[6], "stacktrace", row[11])
     write_attempts(row, job)
-    delay_job(row[1], row[4] + row[13])
+    -- where BullMQ 6 claims with the same call, it wakes nobody for this job unless there was nothing to claim
+    state.owes_marker = row[1] == state.last_id and is_six(state)
+    delay_job(row[1], row[4] + row[13], state.owes_marker)
   else
     call("HSET", job, "delay", row[13])
     call("ZADD", DELAYED, delayed_score(row[4] + row[13]), row[1])
@@ -260,7 +294,7 @@ local function write(row, job, state, finished, points)
   if verb == "completed" or verb == "failed" then
     finish(row, job, finished, points, state)
   elseif verb == "delayed" or verb == "postponed" then
-    delay_settled(row, job)
+    delay_settled(row, job, state)
   elseif verb == "waiting-children" then
     await_children(row)
   else
