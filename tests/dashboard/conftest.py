@@ -35,7 +35,9 @@ class Samples:
                 if "fail" in job.data:
                     raise Unrecoverable(job.data["fail"])
                 if "flaky" in job.data and job.attempt == 1:
-                    raise ConnectionError("the first attempt fails")
+                    raise ConnectionError(job.data["flaky"])
+                if "class" in job.data:
+                    raise type(job.data["class"], (Unrecoverable,), {})("no")
                 if "log" in job.data:
                     await job.log(job.data["log"])
                     await job.progress(50)

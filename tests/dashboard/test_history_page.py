@@ -7,7 +7,7 @@ import pytest
 
 from corral.cli.demo.week import made_up_attempts, write_week
 from tests.dashboard.conftest import Samples
-from tests.dashboard.test_pages import ROWS, open_page
+from tests.dashboard.test_pages import AXE, ROWS, accessibility_findings, open_page
 from tests.support.chromium import Chromium
 from tests.support.gateway import Gateway
 from tests.support.servers import Server
@@ -32,6 +32,8 @@ def test_days_are_shown_and_a_spike_leads_to_its_jobs(
     titles = browser.value("[...document.querySelectorAll('#page h2')].map((one) => one.textContent)")
     assert titles == ["Throughput", "Most failures", "Waits", "Runs", "Queues", "Names", "Slowest names",
                       "Most failing names", "Workers"]  # fmt: skip
+    if AXE.is_file():
+        assert accessibility_findings(browser) == []
     slowest = browser.value("document.querySelector('#section-slowest-names ~ * tbody th').textContent")
     assert slowest.startswith("transcode")
     browser.click("#page tbody button", "mail")

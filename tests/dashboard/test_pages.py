@@ -4,7 +4,7 @@ import json
 import re
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import orjson
@@ -206,7 +206,7 @@ def test_every_attempt_is_told_after_the_events_are_gone(
     gateway: Gateway, samples: Samples, client: redis.Redis, browser: Chromium,
     protocol: str, queue: str, name: str,
 ) -> None:  # fmt: skip
-    [job_id] = samples.work((protocol, queue, name, {"flaky": True}))
+    [job_id] = samples.work((protocol, queue, name, {"flaky": "the first attempt fails"}))
     for key in client.keys("*events*"):
         client.delete(key)
     open_page(browser, gateway, f"#/job/{protocol}/{queue}/{job_id}", name)
@@ -436,6 +436,24 @@ def test_the_page_is_light_or_dark_as_one_likes(gateway: Gateway, browser: Chrom
     browser.value("localStorage.clear()")
 
 
+def accessibility_findings(browser: Chromium) -> list[tuple[str, ...]]:
+    """What axe says against the page: all rules once, and colours, which alone differ, in both themes."""
+    rules: dict[Literal["light", "dark"], str] = {
+        "light": "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']",
+        "dark": "{type: 'rule', values: ['color-contrast']}",
+    }
+    findings: list[tuple[str, ...]] = []
+    browser.resize(1280)
+    browser.value(f"{AXE.read_text()}; void 0")
+    for theme, rule in rules.items():
+        browser.prefer(theme)
+        violations = "(found) => found.violations.map((one) => [one.id, one.nodes[0].html])"
+        result = browser.value(f"axe.run(document, {{runOnly: {rule}}}).then({violations})")
+        findings += [(theme, name, re.sub(r"\s+", " ", node)[:200]) for name, node in result]
+    browser.prefer("light")
+    return findings
+
+
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed")
 def test_every_page_is_accessible_and_never_wider_than_the_window(
     gateway: Gateway, samples: Samples, browser: Chromium
@@ -467,11 +485,7 @@ def test_every_page_is_accessible_and_never_wider_than_the_window(
         "#/audit": "Audit log",
         "#/history": "History",
     }
-    rules = {
-        "light": "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']",
-        "dark": "{type: 'rule', values: ['color-contrast']}",
-    }
-    findings = []
+    findings: list[tuple[Any, ...]] = []
     for hash_, title in pages.items():
         browser.go("about:blank")
         open_page(browser, gateway, hash_, title)
@@ -480,12 +494,5 @@ def test_every_page_is_accessible_and_never_wider_than_the_window(
             wider = browser.value("document.documentElement.scrollWidth - innerWidth")
             if wider > 0:
                 findings.append((title, width, f"{wider} pixels wider than the window"))
-        browser.resize(1280)
-        browser.value(f"{AXE.read_text()}; void 0")
-        for theme, rule in rules.items():
-            # all rules once; only colours differ between the themes
-            browser.prefer(theme)
-            violations = "(found) => found.violations.map((one) => [one.id, one.nodes[0].html])"
-            result = browser.value(f"axe.run(document, {{runOnly: {rule}}}).then({violations})")
-            findings += [(title, theme, name, re.sub(r"\s+", " ", node)[:200]) for name, node in result]
+        findings += [(title, *one) for one in accessibility_findings(browser)]
     assert findings == []

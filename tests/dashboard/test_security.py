@@ -1,17 +1,21 @@
 """Sign-in, roles and hostile text: nothing that somebody else wrote is ever run."""
 
-from typing import Any
+import time
+from pathlib import Path
+from typing import Any, TypedDict
 
 import orjson
 import pytest
 import redis
 
+from corral.cli.demo.week import Attempt, write_week
 from corral.gateway import GatewaySettings, create_app
 from tests.dashboard.conftest import Samples
 from tests.dashboard.test_pages import open_page
 from tests.gateway.conftest import OpenGateway
 from tests.support.chromium import Chromium
 from tests.support.gateway import KEYS, KEYS_JSON, Gateway, bearer, problem_of
+from tests.support.servers import Server
 
 STATE = "document.getElementById('status').dataset.state"
 
@@ -188,6 +192,15 @@ def canary(field: str) -> str:
     return "\n".join(attack.replace("{}", field).replace("{{", "{").replace("}}", "}") for attack in ATTACKS)
 
 
+def assert_nothing_ran(browser: Chromium, page: str) -> None:
+    """Check that no attack has left its mark, an element or a link."""
+    assert browser.value("window.hit ?? null") is None, page
+    elements = "document.querySelectorAll('main img, main script, main iframe, dialog img, [onerror]').length"
+    assert browser.value(elements) == 0, page
+    links = browser.value("[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))")
+    assert all(link.startswith("#") for link in links), links
+
+
 def test_no_text_from_a_queue_is_run(
     gateway: Gateway, samples: Samples, client: redis.Redis, browser: Chromium
 ) -> None:
@@ -198,10 +211,12 @@ def test_no_text_from_a_queue_is_run(
             "log": canary("log"),
             "result": canary("result"),
         }
-        done, dead = samples.work(
-            (protocol, queue, name, data), (protocol, queue, name, {"fail": canary("reason")})
+        ids[protocol, queue] = samples.work(
+            (protocol, queue, name, data),
+            (protocol, queue, name, {"fail": canary("reason")}),
+            (protocol, queue, name, {"flaky": canary("attempt")}),
+            (protocol, queue, name, {"class": "<img src=x onerror=window.hit='class'>"}),
         )
-        ids[protocol, queue] = (done, dead)
         samples.app.sync(samples.app.queue(queue, protocol).add(canary("name")[:200].replace("\n", " "), {}))
     hostile = canary("queue").replace("\n", " ").replace(":", "")[:120]
     client.hset(f"bull:{hostile}:meta", "paused", "1")
@@ -238,18 +253,62 @@ def test_no_text_from_a_queue_is_run(
         browser.go(f"{gateway.url}/{hash_}")
         browser.until("document.querySelector('#page h1') && !document.querySelector('#page .loading')")
         shown += browser.value("document.body.textContent")
-        assert browser.value("window.hit ?? null") is None, hash_
-        assert (
-            browser.value(
-                "document.querySelectorAll('#page img, #page script, #page iframe, [onerror]').length"
-            )
-            == 0
-        )
-        links = browser.value("[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))")
-        assert all(link.startswith("#") for link in links), links
-    for field in ("value", "log", "result", "reason", "name", "queue"):
+        assert_nothing_ran(browser, hash_)
+    for field in ("value", "log", "result", "reason", "name", "queue", "attempt", "class"):
         assert f"window.hit='{field}'" in shown, f"{field} is shown as text"
     assert browser.messages == [], "nothing even tried"
+
+
+def test_no_text_of_a_worker_s_schema_is_run(gateway: Gateway, samples: Samples, browser: Chromium) -> None:
+    name = "<img src=x onerror=window.hit='handler'>"
+    fields = TypedDict("fields", {canary("field"): str})  # type: ignore[misc]
+
+    @samples.app.job(name, queue="mail")
+    async def hostile(data: fields) -> None:  # type: ignore[valid-type]
+        return
+
+    def look() -> None:
+        open_page(browser, gateway, "#/queue/bullmq/mail", "mail")
+        browser.until("fetch('v1/queues/bullmq/mail/workers').then((one) => one.text())"
+                      ".then((text) => text.includes('handler') && text.includes('properties'))")  # fmt: skip
+        browser.click("button", "Add job")
+        browser.fill("dialog input", name)
+        browser.until("document.querySelector('dialog textarea').value.includes(\"window.hit='field'\")")
+        browser.fill("dialog textarea", '{"data": {}}')
+        browser.until("document.querySelector('dialog .field-error').textContent.includes('is missing')")
+        assert "window.hit='field'" in browser.text("dialog .field-error")
+        assert_nothing_ran(browser, "the form of a new job")
+        open_page(browser, gateway, "#/workers", "Workers")
+        browser.until("document.querySelector('#page').textContent.includes('mailer-1')")
+        assert_nothing_ran(browser, "#/workers")
+
+    samples.add("bullmq", "mail", "send", {})
+    samples.while_working(look)
+    assert browser.messages == []
+
+
+def test_no_text_of_a_lake_is_run(valkey: Server, tmp_path: Path, browser: Chromium) -> None:
+    now = int(time.time() * 1000)
+    names = {field: canary(f"lake-{field}") for field in ("queue", "job_id", "name", "worker", "reason")}
+    times = {"queued_at": now - 9000, "started_at": now - 8000, "ended_at": now - 7000}
+    write_week(str(tmp_path), now, [Attempt("bullmq", attempt=1, outcome="dead", **names, **times)])
+    gateway = Gateway(valkey.url, lake=str(tmp_path), redis_timeout_s=10)
+    try:
+        open_page(browser, gateway, "#/history", "History")
+        browser.until("document.querySelectorAll('#page tbody tr').length >= 4")
+        shown = browser.value("document.querySelector('#page').textContent")
+        assert_nothing_ran(browser, "#/history")
+        open_page(browser, gateway, "#/search?q=state+%3D+dead", "Search")
+        browser.click("#page tbody a")
+        browser.until("document.querySelector('#page .notice')?.textContent.includes('what the lake knows')")
+        shown += browser.value("document.querySelector('#page').textContent")
+        assert_nothing_ran(browser, "a job of the lake")
+    finally:
+        browser.go("about:blank")
+        gateway.stop()
+    for field in names:
+        assert f"window.hit='lake-{field}'" in shown, f"{field} is shown as text"
+    assert browser.messages == []
 
 
 def test_what_should_be_blocked_is(gateway: Gateway, browser: Chromium) -> None:

@@ -1,6 +1,7 @@
 """A lake on object storage: the same tables by the same code, without a jar."""
 
 import os
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 import polars
 import pytest
 
+from corral.cli.demo.week import Attempt, write_week
 from corral.core.outcome import Dead
 from corral.spark.lake.audit.audit import audit_lake
 from corral.spark.lake.delta import LakeBusy, LakeUnavailable
@@ -17,6 +19,8 @@ from tests.spark.harness import SparkHarness
 from tests.spark.lakes import batch, event_ids, filed, plain_ids, run_to_present
 from tests.spark.object_storage import object_storage
 from tests.spark.test_bronze import sink
+from tests.support.gateway import Gateway
+from tests.support.servers import Server
 from tests.support.shell import corral
 
 
@@ -56,6 +60,23 @@ def test_of_two_processes_in_one_bucket_the_second_is_refused(spark, bullmq: Spa
     with pytest.raises(LakeBusy):
         two(rows, 0)
     assert plain_ids(lake) == event_ids(bullmq)
+
+
+def test_the_gateway_reads_its_history_from_a_bucket(valkey: Server, bucket: str):
+    now = int(time.time() * 1000)
+    times = {"queued_at": now - 3000, "started_at": now - 2000, "ended_at": now - 1000}
+    dead = Attempt(
+        "bullmq", "mail", "7", "send", 1, "mailer-1", **times, outcome="dead", reason="550 no mailbox"
+    )
+    write_week(f"{bucket}/week", now, [dead])
+    gateway = Gateway(valkey.url, lake=f"{bucket}/week", redis_timeout_s=10)
+    try:
+        overview = gateway.client.get("/v1/history").json()
+        [job] = gateway.client.get("/v1/history/jobs").json()["jobs"]
+    finally:
+        gateway.stop()
+    assert [(row["queue"], row["dead"]) for row in overview["queues"]] == [("mail", 1)]
+    assert (job["id"], job["outcome"], job["reason"]) == ("7", "dead", "550 no mailbox")
 
 
 def test_a_bucket_that_is_not_there_or_without_rights_is_one_sentence(
