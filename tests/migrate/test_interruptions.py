@@ -60,7 +60,9 @@ async def test_a_move_that_ends_at_any_command_is_continued(
         for kill in KILLS:
             source, target = side(one, f"from{number}{kill.name}"), side(other, f"to{number}{kill.name}")
             options = through(proxy, source.url, target)
-            await source.add(*(source.job({"n": n}, name="embed") for n in range(6)))
+            ids = [f"own-{n}" if one != "streams" else "" for n in range(6)]
+            jobs = [source.job({"n": n}, name="embed", id=job_id) for n, job_id in enumerate(ids)]
+            await source.add(*jobs)
             rule = proxy.rule(Nth(number), kill)
             with suppress(RedisError):
                 await migrate(options)
@@ -102,7 +104,7 @@ async def test_a_schedule_that_was_on_its_way_arrives(side: MakeSide, proxy: Pro
 @pytest.mark.parametrize("kill", KILLS)
 async def test_what_is_held_is_put_back(side: MakeSide, proxy: Proxy, kill: ProxyFault) -> None:
     source, target = side("bullmq", "from"), side("bridgemq", "to")
-    await source.add(*(source.job({"n": n}) for n in range(5)))
+    await source.add(*(source.job({"n": n}, id=f"own-{n}") for n in range(5)))
     await source.add(source.job({"n": 5}, delay=60_000), source.job({"n": 6}, priority=3))
     order = [job.data["n"] for job in await source.listed()]
     options = through(proxy, source.url, target)

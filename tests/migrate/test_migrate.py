@@ -247,6 +247,10 @@ async def test_an_id_that_is_taken_stays_unless_a_server_gave_it(side: MakeSide)
     source, target = side("bullmq", "from"), side("bullmq", "to")
     await source.add(source.job({"s": 1}), source.job({"s": 2}, id="own"))
     await target.add(target.job({"t": 1}), target.job({"t": 2}, id="own"))
+    dry = await move(source, target, dry_run=True)
+    assert [(reason[:3], left.examples) for reason, left in dry.left.items()] == [("id:", ["own"])]
+    with pytest.raises(Refused, match=r"'own' .id: it is taken at the target"):
+        await move(source, target)
     report = await move(source, target, leave=True)
     assert (report.count, report.renumbered) == (1, 1)
     assert "'own' is taken" in str(report.left)

@@ -1,6 +1,6 @@
 """Move jobs and schedules between queues, namespaces, servers and protocols, and in from other libraries."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from time import time_ns
 from uuid import uuid4
@@ -8,6 +8,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
+from corral.core.filter import JobFilter
 from corral.core.job import JobState
 from corral.core.ports import Inspector, Schedules, Snapshot
 from corral.core.transfer import HeldJob, Run, Transfer
@@ -19,6 +20,7 @@ from corral.migrate.mover import LEFT, Mover, Progress
 from corral.migrate.report import Leftover, MoveReport
 from corral.migrate.schedules import ScheduleMover
 from corral.migrate.source import ENDED, UNENDED, QueueSource, Source, transfer_of
+from corral.protocols.transfer import is_made_by_server
 from corral.store.client import Store
 from corral.store.clock import ServerClock
 from corral.telemetry.logs import warn_of_clock
@@ -94,9 +96,15 @@ class OpenMove(Struct, frozen=True, kw_only=True):
         """Return what would be moved and what not, writing nothing."""
         report = MoveReport(is_dry=True)
         flows = {job.job.id: job.group for group in await self.source.flows() for job in _grouped(group)}
-        async for jobs in self.source.every(self.options.states):
+        held = {job.job.id for job in await self.source.holding.held()}
+        async for page in self.source.every(self.options.states):
+            jobs = [job for job in page if job.job.id not in held]  # those may have arrived
+            taken = await self._taken(jobs)
             for job in jobs:
-                self._judge(msgspec.structs.replace(job, group=flows.get(job.job.id, "")), report)
+                if job.wanted_id in taken:
+                    report.leave("id: it is taken at the target; remove one of the two jobs", job.wanted_id)
+                else:
+                    self._judge(msgspec.structs.replace(job, group=flows.get(job.job.id, "")), report)
         await self.list_unreadable(report)
         await self.count_active(report)
         if self.source.schedules is not None:
@@ -116,6 +124,12 @@ class OpenMove(Struct, frozen=True, kw_only=True):
         for reason, ids in (await self.source.unreadable()).items():
             for job_id in ids:
                 report.leave(reason, job_id)
+
+    async def _taken(self, jobs: Sequence[HeldJob]) -> set[str]:
+        """Return the ids of jobs that the target has already, and that no server has made."""
+        ids = [job.wanted_id for job in jobs]
+        kept = [job_id for job_id in ids if self.target.keeps_id(job_id) and not is_made_by_server(job_id)]
+        return {job.id for job in await self.snapshot.read(kept, JobFilter())} if kept else set()
 
     def _judge(self, held: HeldJob, report: MoveReport) -> None:
         misfits = self.fit.misfits(held, self.target)
