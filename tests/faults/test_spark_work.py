@@ -6,12 +6,11 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 
 import pytest
 import redis
 
-from tests.faults.spark_drivers import STARTS_S, driver
+from tests.faults.spark_drivers import STARTS_S, Driver, driver
 from tests.faults.test_spark_executors import executors
 from tests.spark.clusters import standalone
 from tests.spark.programs import executor_app
@@ -41,11 +40,12 @@ def kill(executor: int, *, with_python: bool) -> None:
     os.kill(executor, signal.SIGKILL)
 
 
-def kill_some(folder: Path, client: redis.Redis, jobs: int, times: int, random: Random) -> int:
+def kill_some(running: Driver, folder: Path, client: redis.Redis, jobs: int, times: int) -> int:
     """Kill executors, each when another one works too and jobs have ended since; how many were killed."""
-    killed = seen = 0
+    random, killed, seen = seeded(), 0, 0
 
     def may_kill() -> bool:
+        assert running.process.poll() in (None, 0), running.output()[-3000:]
         done = client.zcard("bull:slow:completed")
         return done >= jobs or (done > seen and len(executors(folder)) >= 2)
 
@@ -78,7 +78,7 @@ def test_executors_killed_while_they_work_lose_no_job_and_complete_none_twice(
             driver(tmp_path, "work_off", master, "shop.work:app", "slow", "8", "120") as running,
         ):
             running.wait_for("started")
-            killed = kill_some(tmp_path, client, jobs, times, seeded())
+            killed = kill_some(running, tmp_path, client, jobs, times)
             summary = running.finish(1000)
         stories = defaultdict(list)
         for _, fields in client.xrange("bull:slow:events"):

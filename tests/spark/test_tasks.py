@@ -1,5 +1,6 @@
 """What runs in a task of Spark, here without Spark: a worker, and rows that become jobs and results."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from threading import Thread
@@ -10,7 +11,9 @@ import pytest
 
 from corral import Corral
 from corral.core.job import JobState
+from corral.core.outcome import Completed, Settlement
 from corral.core.ports import Profile
+from corral.errors import SettleError
 from corral.spark.mapping import MapTask
 from corral.spark.tasks import PADDING, QueueTask, TaskError, WorkerOrder, task_error
 from tests.spark.programs import executor_app
@@ -50,16 +53,21 @@ def test_every_record_batch_is_larger_than_the_buffer_so_that_spark_has_it_at_on
         assert batch.nbytes >= 65536
 
 
-def test_a_task_that_is_idle_waits_for_jobs_that_another_worker_holds(app: Corral):
-    """They are its own, should that worker die."""
+def test_a_task_recovers_what_a_lost_one_held_and_the_lost_one_cannot_settle_it(app: Corral):
+    """An idle task waits for jobs that another holds; of two attempts at one, the last that began counts."""
     app.sync(executor_app.slow.add(0.0))
     queue = app.queue("slow")
-    gone = replace(app.binding(queue), profile=Profile(name="gone", lock_ms=300))
-    [claim] = app.sync(queue.protocol.bind(gone).broker.turn([], 1)).claims
+    lost = replace(app.binding(queue), profile=Profile(name="lost", lock_ms=300))
+    broker = queue.protocol.bind(lost).broker
+    [claim] = app.sync(broker.turn([], 1)).claims
     task = QueueTask(order(app, "slow", lock_ms=500, recover_ms=500), until_idle=True)
-    # the worker that claimed it is gone: nobody renews its lock
+    # nobody renews the lock of the first claim
     assert settled(task.run(iter(()))) == ["completed"]
-    assert app.sync(queue.job(claim.job.id)).stalls == 1
+    late = Settlement(claim, Completed(b'"late"'), app.clock())
+    [verdict] = app.sync(broker.turn([late], 0)).verdicts
+    assert isinstance(verdict, SettleError)
+    job = app.sync(queue.job(claim.job.id))
+    assert (job.result, job.stalls, job.state) == (os.getpid(), 1, JobState.COMPLETED)
 
 
 @pytest.mark.parametrize("how", ["closed", "signalled"])

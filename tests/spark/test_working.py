@@ -70,7 +70,7 @@ def test_typed_handlers_and_batches_run_on_executors_with_one_lifespan_in_each_p
     assert settled_in_the_ui(spark) == 360
 
 
-def test_a_signal_to_the_driver_drains_the_tasks(app: Corral, spark: Any):
+def test_a_signal_to_the_driver_drains_the_tasks(app: Corral, spark: Any, capsys: pytest.CaptureFixture[str]):
     app.sync(executor_app.slow.add_many([1.0] * 6 + [0.0] * 30))
 
     def when_they_run() -> None:
@@ -79,7 +79,8 @@ def test_a_signal_to_the_driver_drains_the_tasks(app: Corral, spark: Any):
 
     before = signal.getsignal(signal.SIGTERM)
     Thread(target=when_they_run, daemon=True).start()
-    summary = work(spark, APP, queue={"slow": 3}, partitions=2, grace=20)
+    summary = work(spark, APP, queue={"slow": 3}, partitions=2, grace=20, progress=True)
+    assert "jobs left" in capsys.readouterr().err
     counts = app.sync(app.queue("slow").counts())
     assert summary.is_stopped
     assert counts[JobState.ACTIVE] == 0

@@ -1,7 +1,9 @@
 """`work`: the handlers of an app in the tasks of a Spark job, supervised by the driver."""
 
+import atexit
 import logging
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -211,12 +213,15 @@ def _ship(spark: "SparkSession", app: str) -> None:
     if file.is_file():
         spark.addArtifacts(str(file), pyfile=True)
     elif folder.is_dir():
-        with tempfile.TemporaryDirectory() as temporary:
-            archive = Path(temporary) / f"{top}.zip"
-            with zipfile.ZipFile(archive, "w") as zipped:
-                for path in sorted(folder.rglob("*.py")):
-                    zipped.write(path, path.relative_to(Path.cwd()))
-            spark.addArtifacts(str(archive), pyfile=True)
+        temporary = tempfile.mkdtemp(prefix="corral-")
+        atexit.register(
+            shutil.rmtree, temporary, ignore_errors=True
+        )  # executors that come later fetch it too
+        archive = Path(temporary) / f"{top}.zip"
+        with zipfile.ZipFile(archive, "w") as zipped:
+            for path in sorted(folder.rglob("*.py")):
+                zipped.write(path, path.relative_to(Path.cwd()))
+        spark.addArtifacts(str(archive), pyfile=True)
 
 
 class ProgressBar(AbstractContextManager["ProgressBar"]):
@@ -438,7 +443,7 @@ def _stopped_by_signals(driver: _Driver) -> Iterator[None]:
 
 def _first_line(text: str) -> str:
     """Return the line of Spark's text that says what happened."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip(" :") for line in text.splitlines() if line.strip(" :")]
     telling = [
         line for line in lines if "Exception: " in line or "Error: " in line or "SparkException" in line
     ]
