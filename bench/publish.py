@@ -1,5 +1,7 @@
-"""The table and the chart on their way into the docs."""
+"""The table and the chart on their way into the docs, and the costs of a job into the plan of capacity."""
 
+import json
+import re
 import shutil
 from collections.abc import Mapping
 from datetime import datetime
@@ -8,6 +10,15 @@ from pathlib import Path
 from bench.report import counted
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+COSTS = Path(__file__).resolve().parents[1] / "src/corral/spark/lake/capacity/costs.json"
+COST_FIGURES = {
+    "add_server_us": "bulk add: server's CPU",
+    "job_server_us": "processing: server's CPU",
+    "job_worker_us": "processing: own CPU",
+    "adds_per_second": "one add at a time",
+}
+PLAIN_CORRAL = 4
+"""The column of the table, counted from 1 after its first bar: Corral on asyncio, as `corral worker` runs."""
 
 
 def publish(
@@ -17,7 +28,21 @@ def publish(
     picture = docs / "images" / "performance.png"
     picture.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(chart, picture)
-    return put_between(docs / "performance.md", BEGIN, END, _told(table, ground, rounds, at))
+    page = put_between(docs / "performance.md", BEGIN, END, _told(table, ground, rounds, at))
+    where = f"{ground['cores']} cores ({ground['machine']}), {ground['server']}, Python {ground['python']}"
+    known = json.loads(COSTS.read_text())
+    costs = {**known, "measured": f"{at:%Y-%m-%d}, {where}", **published_costs(page.read_text())}
+    COSTS.write_text(json.dumps(costs, indent=1) + "\n")
+    return page
+
+
+def published_costs(page: str) -> dict[str, float]:
+    """The costs of a job, as the table of the page has them."""
+    costs = {}
+    for name, figure in COST_FIGURES.items():
+        [row] = re.findall(rf"^\| {re.escape(figure)} \|.*", page, re.MULTILINE)
+        costs[name] = float(row.split("|")[PLAIN_CORRAL].split()[0].replace(",", ""))
+    return costs
 
 
 def put_between(page: Path, begin: str, end: str, text: str) -> Path:

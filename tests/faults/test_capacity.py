@@ -23,6 +23,8 @@ WORKERS, CONCURRENCY, MEAN_MS = 2, 2, 50.0
 LOADS = {"low": 0.6, "middle": 0.75, "high": 0.9}
 """Level -> the share of slots that run handlers."""
 TOLERANCE = 0.20
+DRIFT = 0.02
+"""Of the handlers' mean time: at 90 % of capacity, 2 % more work is a quarter more waiting."""
 APP = """
 import asyncio, os
 from corral import Corral
@@ -75,32 +77,42 @@ async def feed(url: str, level: str, arrivals: Sequence[tuple[float, float]]) ->
             await asyncio.sleep(0.2)
 
 
+def predict(lake: Lake, queue: str, load: float) -> float:
+    """The p95 wait with the workers of this test, from the history of one level."""
+    fleet = ("--workers", str(WORKERS), "--concurrency", str(CONCURRENCY), "--load", str(load))
+    [plan] = corral("lake", "capacity", lake.path, "--queue", queue, *fleet, "--json").documents
+    return float(plan["scenarios"][-1]["prediction"]["p95_ms"])
+
+
 def test_predicted_waits_are_those_of_runs_with_three_loads(server: Server, tmp_path: Path) -> None:
     (tmp_path / "naps.py").write_text(APP)
     arrivals = naps(scaled(2000, 300))
-    # an hour of the week is simulated by itself: the first run must not reach into the next
-    assert eventually(lambda: time.time() % 3600 < 3600 - arrivals[-1][0] / LOADS["low"] - 60, 300)
+    lasts_s = sum(arrivals[-1][0] / load for load in LOADS.values()) + 120
+    # an hour of the week is simulated by itself: no run may reach into the next
+    assert eventually(lambda: time.time() % 3600 < 3600 - lasts_s, lasts_s + 10)
     for level in LOADS:
         with workers(server.url, tmp_path, level):
             asyncio.run(feed(server.url, level, arrivals))
     lake = Lake(str(tmp_path / "lake"))
     said = corral("lake", "run", lake.path, "--url", server.url)
     assert said.code == 0, said.err
-    measured, predicted = {}, {}
+    statement = (
+        "SELECT quantile_disc(waited_ms, 0.95), avg(ran_ms), count(*) FROM attempts WHERE queue = $queue"
+    )
+    rows = {level: run_query(lake, statement, {"queue": level})[1][0] for level in LOADS}
+    measured = {level: row[0] for level, row in rows.items()}
+    own = {level: predict(lake, level, 1.0) for level in LOADS}
+    from_low = {level: predict(lake, "low", load / LOADS["low"]) for level, load in LOADS.items()}
     for level, load in LOADS.items():
-        statement = "SELECT quantile_disc(waited_ms, 0.95), count(*) FROM attempts WHERE queue = $queue"
-        [[measured[level], count]] = run_query(lake, statement, {"queue": level})[1]
-        assert count == len(arrivals)
-        words = (
-            "--workers",
-            str(WORKERS),
-            "--concurrency",
-            str(CONCURRENCY),
-            "--load",
-            str(load / LOADS["low"]),
+        print(
+            f"{load:.0%} busy: p95 measured {measured[level]} ms, predicted {own[level]:.1f} from this run, "
+            f"{from_low[level]:.1f} from the first; handlers took {rows[level][1]:.1f} ms"
         )
-        [plan] = corral("lake", "capacity", lake.path, "--queue", "low", *words, "--json").documents
-        predicted[level] = plan["scenarios"][-1]["prediction"]["p95_ms"]
-        print(f"{level}: {load:.0%} busy, p95: predicted {predicted[level]:.1f} measured {measured[level]}")
+    assert {row[2] for row in rows.values()} == {len(arrivals)}
     for level in LOADS:
-        assert predicted[level] == pytest.approx(measured[level], rel=TOLERANCE), (level, predicted, measured)
+        assert own[level] == pytest.approx(measured[level], rel=TOLERANCE), level
+    drift = max(abs(row[1] / rows["low"][1] - 1) for row in rows.values())
+    if drift > DRIFT:
+        pytest.skip(f"handlers took {drift:.0%} longer or shorter in another run: the machine is too busy")
+    for level in LOADS:
+        assert from_low[level] == pytest.approx(measured[level], rel=TOLERANCE), level

@@ -5,12 +5,14 @@ import math
 import random
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import timedelta
 from heapq import heappop, heappush
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from bench.publish import published_costs
 
 from corral.core.ports import Limit
 from corral.errors import InvalidOptions
@@ -26,7 +28,8 @@ from corral.spark.lake.capacity.simulation import (
     simulate,
 )
 from corral.spark.lake.tables import Lake
-from tests.docs.pages import Page, Terminal
+from tests.docs.pages import Page
+from tests.docs.pages import _compare as compare
 from tests.spark.history_lake import MONDAY, attempt, history_lake, poisson
 from tests.support.shell import Said, corral
 
@@ -40,10 +43,6 @@ def random_jobs(count: int, slots: int, busy: float, seed: int = 11) -> list[Sim
         at += draw.expovariate(busy * slots / MEAN_MS)
         jobs.append(SimulatedJob(at, (SimulatedRun(draw.expovariate(1 / MEAN_MS)),)))
     return jobs
-
-
-def waits(jobs: list[SimulatedJob], fleet: Fleet, **options: object) -> list[float]:
-    return [wait for _, wait, _ in simulate(jobs, fleet, **options).claimed]
 
 
 def erlang_c(slots: int, busy: float) -> float:
@@ -62,7 +61,8 @@ def erlang_c(slots: int, busy: float) -> float:
 )
 def test_waits_without_costs_are_those_of_m_m_c(workers: int, slots: int, busy: float) -> None:
     jobs = random_jobs(10_000, slots, busy)
-    simulated = waits(jobs, Fleet(workers, slots))
+    result = simulate(jobs, Fleet(workers, slots))
+    simulated = [wait for _, wait, _ in result.claimed]
     free, exact = [0.0] * slots, []
     for job in jobs:
         start = max(heappop(free), job.at)
@@ -73,7 +73,7 @@ def test_waits_without_costs_are_those_of_m_m_c(workers: int, slots: int, busy: 
     assert sum(wait > 1e-9 for wait in simulated) / len(jobs) == pytest.approx(share, rel=0.1)
     assert sum(simulated) / len(jobs) == pytest.approx(share / rate, rel=0.1)
     p95 = max(math.log(share / 0.05) / rate, 0)
-    assert simulate(jobs, Fleet(workers, slots)).wait(0.95) == pytest.approx(p95, rel=0.1)
+    assert result.wait(0.95) == pytest.approx(p95, rel=0.1)
 
 
 def test_jobs_without_a_priority_come_first_and_then_the_lowest_number() -> None:
@@ -150,7 +150,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     rows = [
         row
         for hour, rate in hours.items()
-        for row in poisson(600, rate, 500, MONDAY + timedelta(hours=hour), seed=hour)
+        for row in poisson(400, rate, 500, MONDAY + timedelta(hours=hour), seed=hour)
     ]
     rows = [row | {"job_id": str(number)} for number, row in enumerate(rows)]
     few = [attempt(number, MONDAY, 10, queue="few") for number in range(7)]
@@ -170,12 +170,12 @@ def test_the_history_has_arrivals_and_work_by_hour_of_the_week(lake: Lake) -> No
     history = queue_history(lake, "mail")
     assert [hour.name for hour in history.hours] == ["Tue 09:00", "Wed 09:00"]
     tuesday, wednesday = history.hours
-    assert (tuesday.jobs, wednesday.jobs) == (600, 600)
+    assert (tuesday.jobs, wednesday.jobs) == (400, 400)
     assert tuesday.busiest_hour == MONDAY.timestamp() // 3600 + 33
-    assert tuesday.busiest_slots == pytest.approx(600 * 0.5 / 3600, rel=0.1)
-    assert (history.jobs, history.attempts, history.events_per_job) == (1800, 1800, 4)
+    assert tuesday.busiest_slots == pytest.approx(400 * 0.5 / 3600, rel=0.1)
+    assert (history.jobs, history.attempts, history.events_per_job) == (1200, 1200, 4)
     assert history.mean_ms == pytest.approx(500, rel=0.1)
-    assert len(history.arrivals[33]) == 600
+    assert len(history.arrivals[33]) == 400
     assert history.arrivals[33][0].at == 0
 
 
@@ -276,18 +276,10 @@ def test_a_folder_without_a_lake_is_refused(tmp_path: Path) -> None:
 
 def test_costs_are_those_that_the_page_about_performance_has_measured() -> None:
     costs, page = measured_costs(), (DOCS / "performance.md").read_text()
-    lake = (DOCS / "explanation" / "lake.md").read_text()
-
-    def figure(name: str) -> float:
-        [row] = re.findall(rf"^\| {re.escape(name)} \|.*", page, re.MULTILINE)
-        return float(row.split("|")[4].split()[0].replace(",", ""))
-
-    assert costs.add_server_us == figure("bulk add: server's CPU")
-    assert costs.job_server_us == figure("processing: server's CPU")
-    assert costs.job_worker_us == figure("processing: own CPU")
-    assert costs.adds_per_second == figure("one add at a time")
-    assert f"{costs.events_per_second:,} events a second into Parquet" in lake
+    assert asdict(costs) | published_costs(page) == asdict(costs)
     assert costs.measured[:10] in page
+    lake = (DOCS / "explanation" / "lake.md").read_text()
+    assert f"{costs.events_per_second:,} events a second into Parquet" in lake
 
 
 def test_the_plan_past_one_machine_names_the_first_limit(capacity: Capacity) -> None:
@@ -323,19 +315,24 @@ def test_a_lake_whose_attempts_are_not_there_yet_is_refused(tmp_path: Path) -> N
 
 
 def shop_history(folder: Path) -> Lake:
-    """The lake of the page: five days of a shop, from 10:00 to 16:00."""
+    """The lake of the page: three days of a shop, from 11:00 to 14:00."""
     rows = []
-    for day in range(5):
-        for hour in range(10, 16):
+    for day in range(3):
+        for hour in range(11, 14):
             rate = 0.12 if hour in (12, 13) else 0.05
             begin = MONDAY + timedelta(days=day, hours=hour)
             rows += poisson(int(rate * 3500), rate, 20_000, begin, seed=day * 24 + hour)
     return history_lake(folder, (row | {"job_id": str(number)} for number, row in enumerate(rows)))
 
 
-def test_the_commands_of_the_how_to_print_what_it_says(tmp_path: Path) -> None:
+def test_the_command_of_the_how_to_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop_history(tmp_path / "history")
-    terminal = Terminal(tmp_path, "redis://127.0.0.1:1")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
     [[typed]] = Page("docs/how-to/capacity.md").consoles()
-    terminal.run(typed)
+    said = corral(*typed.command.removeprefix("corral ").split())
+    assert said.code == 0, said.err
+    compare(typed, said.out)
     assert "<svg" in (tmp_path / "capacity.html").read_text()

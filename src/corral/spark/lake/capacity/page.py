@@ -160,7 +160,7 @@ def _hour(need: HourNeed) -> tuple[str, ...]:
 
 
 _SCALE_TITLES = (
-    "jobs/s", "shards", "queues", "worker processes", "slots", "Spark's cores", "events kept per queue",
+    "jobs/s", "shards", "queues", "processes", "slots", "Spark cores", "events kept",
     "lake per day", "first limit",
 )  # fmt: skip
 

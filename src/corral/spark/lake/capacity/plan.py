@@ -86,7 +86,7 @@ class Scenario:
     title: str
     prediction: WaitPrediction
     recovered_ms: float | None = None
-    """After a failover: the time until a new attempt waits no longer than the target; None: none was."""
+    """After a failover: the time until attempts wait no longer than the target; None: none was."""
 
 
 @dataclass(frozen=True)

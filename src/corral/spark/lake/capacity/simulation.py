@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from corral.core.ports import Limit
@@ -116,13 +116,15 @@ class SimulationResult:
         return max((wait for _, wait, _ in self.claimed), default=0.0)
 
     def recovered_at(self, after: float, wait_ms: float) -> float:
-        """Return when an attempt that came after a time was claimed first without waiting longer.
+        """Return when the last attempt was claimed that waited longer, before one that came later did not.
 
-        >>> SimulationResult([(9.0, 5.0, 0), (9.0, 4.0, 0), (9.5, 1.0, 0)]).recovered_at(4.5, 4.0)
-        9.0
+        >>> SimulationResult([(9.0, 5.0, 0), (9.5, 4.8, 0), (9.8, 4.0, 0), (12, 6, 0)]).recovered_at(4.5, 4.5)
+        9.5
         """
-        first = (at for at, wait, _ in self.claimed if at - wait > after and wait <= wait_ms)
-        return min(first, default=self.ended_at)
+        came = (at - wait for at, wait, _ in self.claimed if at - wait > after and wait <= wait_ms)
+        first = min(came, default=inf)
+        late = (at for at, wait, _ in self.claimed if at > after and at - wait < first and wait > wait_ms)
+        return max(late, default=after)
 
 
 def simulate(
@@ -136,7 +138,7 @@ def simulate(
 
     >>> twice = [SimulatedJob(0, (SimulatedRun(10),)), SimulatedJob(0, (SimulatedRun(10),))]
     >>> [wait for _, wait, _ in simulate(twice, Fleet(1, 1)).claimed]
-    [0, 10]
+    [0.0, 10.0]
     """
     clock = _Clock()
     server = _Server(clock, costs or TripCosts(), rules or QueueRules(), outage)
