@@ -73,6 +73,8 @@ def test_a_second_run_adds_what_is_new_and_tells_jobs_anew(spark, bullmq: SparkH
     assert 0 < ran.events < len(event_ids(bullmq))
     assert lake.jobs(spark).where("outcome = 'alive'").count() == 0
     expect_queries_and_versions(lake, before)
+    dead = [one.attempts(spark).where("outcome = 'dead'").count() for one in (lake.at(before), lake)]
+    assert dead == [0, 9], "report and audit read the versions of that time"
     assert vacuum(lake, 0) > 0, "the files that were replaced"
     expect_as_from_scratch(spark, lake)
     ran = run_to_present(spark, lake, bullmq)
