@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from corral.core.job import Keep
 from corral.core.options import checked_keep, milliseconds, seconds, unknown_option
-from corral.core.ports import Limit, Profile
+from corral.core.ports import GROUP_CONCURRENCY, Limit, Profile
 from corral.errors import InvalidName, InvalidOptions
 from corral.store.client import Reconnect
 from corral.worker import Listener, default_name
@@ -33,6 +33,7 @@ class ProfileOptions(TypedDict, total=False):
     """Seconds between two renewals of locks, or a timedelta."""
     max_events: int | None
     max_stalls: int | None
+    group_concurrency: int | None
     limit: Limit | None
     keep_completed: int | timedelta | Keep | Mapping[str, Any] | None
     keep_dead: int | timedelta | Keep | Mapping[str, Any] | None
@@ -73,6 +74,8 @@ def profile_of(name: str | None, options: Mapping[str, Any], defaults: Mapping[s
     given.pop("max_processes", None)
     extra = dict(given.pop("extra", {}))
     extra |= {part: given.pop(part) for part in IDENTITY if part in given}
+    if GROUP_CONCURRENCY in given:
+        extra[GROUP_CONCURRENCY] = given.pop(GROUP_CONCURRENCY)
     if "max_events" in given:
         extra["max_events"] = _checked_events(given.pop("max_events"))
     for option in _TIMES:

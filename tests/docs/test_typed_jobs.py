@@ -6,7 +6,7 @@ import pytest
 
 from tests.docs.pages import Page, Terminal
 
-PAGES = ["typed-jobs", "unique", "flows", "batches"]
+PAGES = ["typed-jobs", "unique", "flows", "batches", "groups"]
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -154,6 +154,13 @@ def test_the_examples_are_tested_with_the_pytest_plugin() -> None:
     assert (ended.returncode, "4 passed" in ended.stdout) == (0, True), ended.stdout + ended.stderr
 
 
+def test_texts_of_tenants_are_measured_in_batches(app: Corral) -> None:
+    with worker("tenants"):
+        program = [sys.executable, "tenants.py"]
+        ended = subprocess.run(program, cwd=EXAMPLES, capture_output=True, text=True, timeout=60, check=False)
+        assert (ended.returncode, ended.stdout.split()) == (0, ["[5,", "5,", "5]"]), ended.stderr
+
+
 def letters(app: Corral) -> int:
     """How many letters wait, if they are the right ones."""
     job = app.sync(app.queue("letters").job("reader-3"))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from datetime import timedelta
 from multiprocessing import connection, parent_process
 from multiprocessing.connection import Connection
 from threading import Thread
@@ -15,6 +16,7 @@ from corral.worker import WorkerEvent, WorkerEventKind, isolation
 
 JOB = "tool"
 """A job name that every protocol knows."""
+LINGER = timedelta(milliseconds=100)
 
 REPORTED = (
     WorkerEventKind.LOST,
@@ -61,11 +63,23 @@ async def handle(job: JobContext, report: Report) -> Any:
 async def serve(order: dict[str, Any], report: Report) -> None:
     """Work until killed."""
     isolation.ALONE_S = order["profile"].pop("alone_s", isolation.ALONE_S)
+    batch, holds = order["profile"].pop("batch", 0), order["profile"].pop("holds", False)
     app = Corral(order["url"], protocol=order["protocol"])
+    if batch:
 
-    @app.job(JOB)
-    async def run(job: JobContext) -> Any:
-        return await handle(job, report)
+        @app.job(JOB, batch=batch, linger=LINGER)
+        async def run_batch(jobs: list[JobContext], data: list[dict[str, Any]]) -> list[Any]:
+            for job in jobs:
+                report.say("began", job.id)
+            if holds:
+                await asyncio.Event().wait()
+            return [await handle(job, report) for job in jobs]
+
+    else:
+
+        @app.job(JOB)
+        async def run(job: JobContext) -> Any:
+            return await handle(job, report)
 
     [worker] = app.workers(
         concurrency=order["concurrency"],

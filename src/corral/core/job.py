@@ -123,6 +123,7 @@ class JobOptions(Struct, frozen=True, kw_only=True):
     lifo: bool = False
     keep_logs: int | None = None
     unique: Unique | None = None
+    group: str | None = None
     extra: dict[str, Any] = {}
 
 

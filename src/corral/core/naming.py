@@ -18,7 +18,7 @@ RESERVED_IDS = frozenset(
     {
         *("wait", "waiting", "active", "paused", "prioritized", "priority", "delayed", "delay"),
         *("completed", "failed", "stalled", "stalled-check", "waiting-children", "repeat", "de"),
-        *("meta", "id", "events", "limiter", "marker", "pc", "metrics", "cancelling"),
+        *("meta", "id", "events", "limiter", "marker", "pc", "metrics", "cancelling", "groups", "grouped"),
     }
 )
 """Keys of a queue beside its jobs: a job of that name would overwrite one."""

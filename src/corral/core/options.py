@@ -1,5 +1,6 @@
 """Job options: checked, completed with defaults, or refused where the protocol lacks the capability."""
 
+import re
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
@@ -29,6 +30,8 @@ LARGEST_INTEGER = 2**53 - 1
 MANY_KEPT = 10_000
 """Finished jobs of one queue; keeping more makes each end of a job slower."""
 
+LONGEST_GROUP = 255
+_GROUP = re.compile(rf"[\w.~@+=,-]{{1,{LONGEST_GROUP}}}")
 _Check = Callable[[str, Any], Any]
 """(option, value) -> the checked value."""
 
@@ -56,6 +59,7 @@ class Capability(StrEnum):
     TTL = "time to live"
     IDEMPOTENCY = "idempotency keys"
     UNIQUE = "unique jobs"
+    GROUPS = "groups"
 
 
 Durability = Literal["memory", "disk", "replicas"]
@@ -85,6 +89,7 @@ class OptionValues(TypedDict, total=False):
     remove_on_fail: bool | int | timedelta | Keep | Mapping[str, Any] | None
     lifo: bool | None
     keep_logs: int | None
+    group: str | None
     unique: bool | str | timedelta | KeyAndPeriod | None
     """True: by name and data; text: by that key; until the job has ended, or for a time."""
     throttle: int | timedelta | KeyAndPeriod | None
@@ -208,6 +213,8 @@ def build(
     if checked.get("unique") is not None and checked["unique"].is_last:
         require(protocol, capabilities, Capability.DELAY, f"debounce of {checked['unique'].period} ms")
         _delay_last(checked)
+    if "group" in checked:
+        _check_order(checked)
     return JobOptions(**checked, extra=extra)
 
 
@@ -477,6 +484,25 @@ def _delay_last(checked: dict[str, Any]) -> None:
     checked["delay"] = unique.period
 
 
+def _group(name: str, value: Any) -> str:
+    """Return the name of a group."""
+    if not isinstance(value, str) or not _GROUP.fullmatch(value):
+        raise InvalidOptions(
+            f"{name} is {short_repr(value)}; use 1 to {LONGEST_GROUP} letters, digits and - _ . ~ @ + = ,"
+        )
+    return value
+
+
+def _check_order(checked: Mapping[str, Any]) -> None:
+    """Refuse what would need another order within a group."""
+    for name in ("priority", "lifo"):
+        if checked.get(name):
+            raise InvalidOptions(
+                f"group={checked['group']!r} and {name}={checked[name]}: the jobs of a group run in the "
+                f"order in which they were added; leave {name} out"
+            )
+
+
 _NO_VALUE: Any = object()
 
 # option: its field, the capability it needs, its check, and the value that needs no capability
@@ -492,4 +518,5 @@ _OPTIONS: dict[str, tuple[str, Capability, _Check, Any]] = {
     "unique": ("unique", Capability.UNIQUE, _unique, None),
     "throttle": ("unique", Capability.UNIQUE, _throttle, _NO_VALUE),
     "debounce": ("unique", Capability.UNIQUE, _debounce, _NO_VALUE),
+    "group": ("group", Capability.GROUPS, _group, _NO_VALUE),
 }

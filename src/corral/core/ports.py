@@ -117,6 +117,11 @@ class StartLimiter(Protocol):
         """Return how many of `want` jobs may begin now, and after how many ms more may."""
 
 
+GROUP_CONCURRENCY = "group_concurrency"
+"""The setting of a worker (`Profile.extra`) that limits how many jobs of each group are active at a time."""
+MOST_ACTIVE = 10_000
+
+
 class QueueLimits(Struct, frozen=True):
     """The limits of a whole queue: jobs active at a time, and claims in a time; None: no limit."""
 

@@ -5,7 +5,7 @@ from hashlib import sha1
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-_USE = re.compile(r"^-- use (\w+)$", re.MULTILINE)
+_USE = re.compile(r"^ *-- use (\w+)$", re.MULTILINE)
 
 
 class Script:
@@ -25,7 +25,9 @@ class Script:
 class Scripts:
     """The verbs of one protocol, read once: `Scripts("corral.protocols.bullmq")["turn"]`.
 
-    A line `-- use parts` in a verb is replaced by `lua/parts/parts.lua`, once. Each begins with `preamble`.
+    A line `-- use parts` in a verb is replaced by `lua/parts/parts.lua`, once; each begins with `preamble`.
+    Within a block of few jobs a part costs the others nothing: a server makes all functions of a script anew
+    for each call.
     """
 
     def __init__(self, package: str, preamble: str = "") -> None:

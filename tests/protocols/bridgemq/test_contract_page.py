@@ -51,6 +51,10 @@ async def live_through_everything(harness: BridgemqHarness) -> dict[str, str]:
     leader = ScheduleLeader(harness.binding("w1"))
     assert await leader.take() is not None
     look()
+    await broker.submit([harness.job(group="a"), harness.job(group="a"), harness.job()])
+    look()
+    await harness.broker("w3", extra={"group_concurrency": 1}).turn([], 3)
+    look()
     return seen
 
 

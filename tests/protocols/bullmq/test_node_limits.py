@@ -146,6 +146,36 @@ async def test_node_retries_promotes_and_removes_corral_jobs(shared: SharedQueue
             assert await shared.inspector.job(job_id) is None
 
 
+async def test_a_grouped_job_that_node_moved_runs_as_ungrouped(shared: SharedQueue) -> None:
+    """Node sees no job that waits in a group; one that it promotes or retries is in its own list."""
+    fails = True
+
+    @shared.app.job("send", queue="mail")
+    async def send(job: Any) -> str:
+        if fails:
+            raise ValueError("not now")
+        return "now"
+
+    waiting = await shared.queue.add("send", group="a")
+    later = await shared.queue.add("send", group="a", delay=3_600_000)
+    assert (await shared.node_queue("getJobCounts"))["waiting"] == 0
+    await shared.node("job", queue="queue", id=later.id, method="promote")
+    assert (await shared.node_queue("getJobCounts"))["waiting"] == 1
+    assert (await shared.queue.counts())[JobState.WAITING] == 2
+    async with shared.corral_works():
+        await shared.is_in(later.id, JobState.DEAD)
+        await shared.is_in(waiting.id, JobState.DEAD)
+        fails = False
+        await shared.node("job", queue="queue", id=later.id, method="retry", args=["failed"])
+        assert (await shared.is_in(later.id, JobState.COMPLETED)).result == "now"
+    await shared.queue.replay([waiting.id])
+    async with shared.node_works({"return": "node"}):
+        # in its group again: no worker but Corral's takes it
+        assert await shared.node_state(waiting.id) == "unknown"
+    await shared.node("job", queue="queue", id=waiting.id, method="remove")
+    assert (await shared.queue.counts())[JobState.WAITING] <= 1
+
+
 async def test_corral_retries_promotes_and_removes_node_jobs(shared: SharedQueue) -> None:
     async with shared.node_works({"fail": 1, "return": "now"}):
         first = await shared.node_adds()

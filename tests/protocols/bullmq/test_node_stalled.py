@@ -24,7 +24,7 @@ app = Corral(sys.argv[1])
 async def send(job):
     await asyncio.Event().wait()
 
-asyncio.run(app.run(concurrency=4, name="doomed", lock_ms=300, recover_ms=150))
+asyncio.run(app.run(concurrency=4, name="doomed", lock_ms=300, recover_ms=150, group_concurrency=1))
 """
 
 
@@ -44,6 +44,30 @@ async def test_a_killed_corral_workers_jobs_are_recovered_by_node(shared: Shared
         seen = await shared.node("seen", handle=worker)
     assert sorted(seen["stalled"]) == ids
     assert {(job.worker, job.starts, job.attempts_made, job.stalls) for job in jobs} == {("nora", 2, 1, 1)}
+
+
+async def test_a_grouped_job_that_node_found_stalled_runs_as_ungrouped(shared: SharedQueue) -> None:
+    """The killed worker held the one place of the group; Node's sweep puts its job into Node's list."""
+    ids = [(await shared.queue.add("send", group="a")).id for _ in range(3)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HANGING_WORKER, shared.server.url, stdout=subprocess.DEVNULL
+    )
+    try:
+        await shared.is_in(ids[0], JobState.ACTIVE)
+    finally:
+        process.kill()
+        await process.wait()
+    async with shared.node_works({"echo": True}, name="nora", stalledInterval=150):
+        assert (await shared.is_in(ids[0], JobState.COMPLETED)).worker == "nora"
+    assert (await shared.queue.counts())[JobState.WAITING] == 2
+
+    @shared.app.job("send", queue="mail")
+    async def send(job: Any) -> str:
+        return "saved"
+
+    async with shared.corral_works(group_concurrency=1):
+        jobs = [await shared.is_in(job_id, JobState.COMPLETED) for job_id in ids[1:]]
+    assert [(job.worker, job.result) for job in jobs] == [("anna", "saved")] * 2
 
 
 async def test_a_killed_node_workers_jobs_are_recovered_by_corral(shared: SharedQueue) -> None:

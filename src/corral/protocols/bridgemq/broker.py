@@ -8,7 +8,7 @@ from typing import Any
 from corral.core.batch import encode_all
 from corral.core.job import Claim, Job
 from corral.core.outcome import Settlement
-from corral.core.ports import Added, Ledger, Recovery, Rest, RestReason
+from corral.core.ports import GROUP_CONCURRENCY, MOST_ACTIVE, Added, Ledger, Recovery, Rest, RestReason
 from corral.errors import Refused
 from corral.protocols.base import Binding
 from corral.protocols.batches import cuts
@@ -53,6 +53,8 @@ class Remaining(StrEnum):
     """Jobs it has not looked at yet: claim again at once."""
     OTHERS = "others"
     """Only jobs that this worker cannot claim now."""
+    GROUPS = "groups"
+    """None, in a queue that has groups: a job that enters one cannot be blocked on."""
 
 
 class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, BridgemqReceipt]):
@@ -69,6 +71,8 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
         """How far the waiting jobs were looked at; opaque here (lua/parts/scan.lua)."""
         self._beat_at: int | None = None
         self._leader = ScheduleLeader(binding)
+        limits = binding.profile.whole_numbers({GROUP_CONCURRENCY: MOST_ACTIVE})
+        self._group_limit: int | str = limits.get(GROUP_CONCURRENCY, "")
         self._polls = 0
         """Polls in a row without a claim."""
         self._refusals = 0
@@ -126,7 +130,7 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
             (*head, self._binding.queue, pack(rows), want, self._trips, self._binding.profile.lock_ms,
              settings.heartbeat_ms, codec.encode_worker(settings.identity, now) if is_beating else "",
              self._skills, self._cursor, settings.result_s, settings.scan,
-             self._serves, self._binding.profile.unknown_ms),
+             self._serves, self._binding.profile.unknown_ms, self._group_limit),
         )  # fmt: skip
         if want > 0:
             self._cursor = cursor
@@ -152,7 +156,7 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
             return
         if rest.reason is RestReason.PAUSED:
             await self._wait_for_resume()
-        elif rest.reason is RestReason.LIMITED:
+        elif rest.reason is RestReason.LIMITED or rest.cursor is Remaining.GROUPS:
             await self._poll(rest, LONGEST_LIMITED_POLL_S)
         elif rest.cursor is Remaining.OTHERS:
             await self._poll(rest, LONGEST_POLL_S)
@@ -206,10 +210,13 @@ class BridgemqBroker(BridgemqPort, BaseBroker[Rows, BridgemqSettlementRow, Bridg
 
     async def _next_due(self) -> int | None:
         """Return when a delayed job or a schedule is due; a schedule that others must fire, not at once."""
-        delayed, cron = await self._store.pipe(
-            [("ZRANGE", key, 0, 0, "WITHSCORES") for key in (self._keys.delayed, self._keys.cron)]
+        keys = self._keys
+        delayed, cron, grouped = await self._store.pipe(
+            [("ZRANGE", key, 0, 0, "WITHSCORES") for key in (keys.delayed, keys.cron, keys.grouped)]
         )
         scores = [float(delayed[1])] if delayed else []
+        if grouped:
+            return self._binding.clock()
         if cron:
             scores.append(max(float(cron[1]), self._refused_until))
         soon = [score for score in scores if score < 1e15]

@@ -71,7 +71,7 @@ STATES = {
 
 _OWN_FIELDS = frozenset(
     {"id", "jobId", "type", "queue", "data", "payload", "priority", "attempt", "attempts", "maxAttempts"}
-    | {"backoff", "retry", "target", "schedule", "rateLimit", "createdAt", "keepData", "keepLogs"}
+    | {"backoff", "retry", "target", "schedule", "rateLimit", "createdAt", "keepData", "keepLogs", "group"}
 )
 _ERROR_NAME = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?::|$)")
 
@@ -99,6 +99,7 @@ class BridgemqJobRow(NamedTuple):
     unique: tuple[str, int, bool, bool] | None = None
     """What it has in common with jobs that count as the same, for how many ms, whether only until it has
     ended, and whether it replaces a delayed one."""
+    group: str | None = None
 
 
 def encode_job(job: Job, now: int) -> BridgemqJobRow:
@@ -114,8 +115,10 @@ def encode_job(job: Job, now: int) -> BridgemqJobRow:
     else:
         status, score = "waiting", 0
     raw = encode_raw(job, job_id, own, now)
-    row = BridgemqJobRow(job_id, raw, status, score, job.name, is_front(options.priority))
-    return row if options.unique is None else row._replace(unique=_encode_unique(options.unique, job))
+    unique = None if options.unique is None else _encode_unique(options.unique, job)
+    return BridgemqJobRow(
+        job_id, raw, status, score, job.name, is_front(options.priority), unique, options.group
+    )
 
 
 def _encode_unique(unique: Unique, job: Job) -> tuple[str, int, bool, bool]:
@@ -149,6 +152,8 @@ def encode_raw(job: Job, job_id: str, own: BridgemqOptions, now: int) -> bytes:
         "rateLimit": own.rate or None,
         "createdAt": job.created_at or now,
     }
+    if options.group is not None:
+        fields["group"] = options.group
     if own.keep_data:
         fields["keepData"] = True
     if options.keep_logs is not None:
@@ -260,6 +265,7 @@ def _decode_options(wire: Mapping[str, Any], attempts_made: int) -> JobOptions:
         attempts=attempts,
         backoff=_decode_backoff(wire.get("backoff") or retry.get("backoff"), attempts_made),
         keep_logs=whole(wire.get("keepLogs")) or None,
+        group=_word(wire.get("group")) or None,
         extra=decode_options(wire),
     )
 
@@ -342,10 +348,16 @@ class BridgemqSettlementRow(NamedTuple):
     summary: bytes = b""
     attempts: bytes = b""
     """The records of the attempts made in vain."""
+    group: str = ""
 
 
 def encode_settlement(settlement: Settlement[ClaimReceipt]) -> BridgemqSettlementRow:
     """Return a row for the turn script."""
+    row, group = _settlement_row(settlement), settlement.claim.job.options.group
+    return row if group is None else row._replace(group=group)
+
+
+def _settlement_row(settlement: Settlement[ClaimReceipt]) -> BridgemqSettlementRow:
     claim, outcome, at = settlement.claim, settlement.outcome, settlement.at
     job, receipt = claim.job, claim.receipt
     attempt = job.attempts_made + 1

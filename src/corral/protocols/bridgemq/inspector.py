@@ -38,7 +38,7 @@ class BridgemqInspector(BridgemqPort, BaseInspector):
         with others beside it the ids are read, page by page.
         """
         keys = self._keys
-        waiting, delayed, active, dead, completed, known = await self._store.pipe(
+        waiting, delayed, active, dead, completed, known, grouped = await self._store.pipe(
             [
                 ("LLEN", keys.waiting),
                 ("ZCARD", keys.delayed),
@@ -46,6 +46,7 @@ class BridgemqInspector(BridgemqPort, BaseInspector):
                 ("LLEN", keys.dead_letters),
                 ("ZCARD", keys.completed),
                 ("SMEMBERS", keys.known),
+                ("ZCARD", keys.grouped),
             ]
         )
         is_alone = set(known) <= {self._binding.queue.encode()}
@@ -57,7 +58,7 @@ class BridgemqInspector(BridgemqPort, BaseInspector):
         for name, (count, following) in zip(names, pages, strict=True):
             counts[name] = count + await self._count(name, following)
         return {
-            JobState.WAITING: counts["waiting"],
+            JobState.WAITING: counts["waiting"] + grouped,
             JobState.DELAYED: counts["delayed"],
             JobState.ACTIVE: counts["active"],
             JobState.COMPLETED: completed,
@@ -122,7 +123,7 @@ class BridgemqInspector(BridgemqPort, BaseInspector):
         keys, store = self._keys, self._store
         match state:
             case JobState.WAITING:
-                return (ListedIds(store, (keys.waiting,), self._by_id),)
+                return (ListedIds(store, (keys.waiting,), self._by_id), SortedIds(store, keys.grouped))
             case JobState.ACTIVE:
                 return (SetIds(store, keys.active),)
             case JobState.DELAYED:

@@ -45,6 +45,8 @@ class BridgemqKeys:
         """The keys every script declares, in this order (lua/parts/keys.lua)."""
         self.completed = self.fixed[-1]
         """Added: ids of the queue's completed jobs by the time they ended, as long as their results."""
+        self.grouped = f"{root}groups:{queue}:waiting"
+        """Added: the queue's jobs that wait in groups; lua/parts/groups.lua has the other keys of groups."""
         self.workers = f"{root}workers:active"
         self.kept_events = f"{root}events:kept"
         """Added: about how many events the namespace keeps."""

@@ -26,6 +26,7 @@ CAPABILITIES = frozenset(
         Capability.CRON,
         Capability.ROUTING,
         Capability.UNIQUE,
+        Capability.GROUPS,
     }
 )
 OPTIONS = {
@@ -37,6 +38,8 @@ OPTIONS = {
     "catch_up": "After a downtime: skip, once or all of the missed firings",
 }
 """The options only this protocol knows, with their help texts."""
+UNGROUPED = ("target", "rate", "cron")
+"""Those that a job in a group cannot have: all workers of the queue serve the groups in turn."""
 LACKS = {
     "update": Lack("changes of a job", "remove it, and add another"),
     "limits": Lack("limits of a queue", "limit a job type by the option rate={'concurrent': …}"),
@@ -87,12 +90,24 @@ def parse_options(extra: Mapping[str, Any], now: int) -> BridgemqOptions:
 def check_options(options: JobOptions, now: int) -> None:
     """Refuse options that this protocol could not keep, before a job has them."""
     own = parse_options(options.extra, now)
+    check_group(options)
     if own.cron is not None and options.delay:
         raise InvalidOptions(f"cron {own.cron.text!r} and delay={options.delay}: give one of them")
 
 
+def check_group(options: JobOptions) -> None:
+    """Refuse options that a job in a group cannot have."""
+    if options.group is None:
+        return
+    for name in UNGROUPED:
+        if options.extra.get(name) is not None:
+            value = short_repr(options.extra[name])
+            raise InvalidOptions(f"group={options.group!r} and {name}={value}: leave one out")
+
+
 def check_shared(options: JobOptions) -> None:
-    """Refuse options of all protocols that the document has no word for."""
+    """Refuse options of all protocols that the document has no word for, or not beside the others."""
+    check_group(options)
     refused = (
         (options.lifo, Capability.LIFO, "lifo=True"),
         (options.keep_completed is not None, Capability.REMOVAL, f"keep_completed={options.keep_completed}"),

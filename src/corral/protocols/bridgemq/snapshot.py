@@ -28,6 +28,7 @@ class BridgemqSnapshot(BridgemqPort, BaseSnapshot):
         keys = self._keys
         return (
             IdList("waiting", keys.waiting, "right"),
+            IdList("waiting", keys.grouped, "zset"),
             IdList("active", keys.active, "set"),
             IdList("delayed", keys.delayed, "zset"),
             IdList("cron", keys.cron, "zset"),

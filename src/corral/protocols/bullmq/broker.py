@@ -10,7 +10,7 @@ import msgpack
 from corral.core.batch import LazySequence
 from corral.core.job import Claim, Job, JobState
 from corral.core.outcome import Postponed, Settlement, Unhandled, WaitingChildren
-from corral.core.ports import Added, Ledger, Recovery, Rest, RestReason
+from corral.core.ports import GROUP_CONCURRENCY, MOST_ACTIVE, Added, Ledger, Recovery, Rest, RestReason
 from corral.errors import Refused, SettleError
 from corral.protocols.base import Binding
 from corral.protocols.batches import MOST_BYTES, cuts
@@ -51,6 +51,7 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, SettlementRow, str]):
             limit.duration if limit else "",
             profile.metrics_points or "",
             MOST_BYTES,
+            profile.whole_numbers({GROUP_CONCURRENCY: MOST_ACTIVE}).get(GROUP_CONCURRENCY, ""),
         )
 
     # -- submitting -------------------------------------------------------------------------------------

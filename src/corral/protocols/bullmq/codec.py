@@ -123,9 +123,11 @@ def _enveloper(jobs: Sequence[Job], data: Sequence[bytes]) -> Callable[[int], En
         job = jobs[index]
         options = job.options
         # the usual case first: this runs once for every job
-        if job.id or options.extra or options.unique is not None:
+        if job.id:
             return _full_envelope(job, data[index])
         if options is not shared or job.created_at != created_at:
+            if options.extra or options.unique is not None or options.group is not None:
+                return _full_envelope(job, data[index])
             shared, created_at, opts, envelopes = options, job.created_at, _encode_opts(options, ""), {}
             most = payload.LIMIT_BYTES - len(opts)
         envelope = envelopes.get(job.name)
@@ -149,7 +151,7 @@ def encode_node(job: Job, requested_id: str, has_children: bool, first: str | No
     envelope, data = encode_job(replace(job, id=requested_id))
     relations = envelope[PLAIN:] or (False, False)
     chained = False if first is None else first
-    return (job.id, *envelope[1:PLAIN], *relations[:2], has_children, False, chained), data
+    return (job.id, *envelope[1:PLAIN], *relations[:2], has_children, False, chained, *relations[5:]), data
 
 
 def _full_envelope(job: Job, data: bytes) -> Envelope:
@@ -157,7 +159,7 @@ def _full_envelope(job: Job, data: bytes) -> Envelope:
     opts = _encode_opts(options, job.id)
     payload.check_size(data, opts)
     envelope, extra = _envelope(job, opts), options.extra
-    if not extra:
+    if not extra and options.group is None:
         return envelope
     limit = extra.get("sizeLimit")
     if limit and len(data) > limit:
@@ -179,9 +181,11 @@ def _with_relations(envelope: Envelope, options: JobOptions) -> Envelope:
     dated = (*envelope[:3], extra.get("timestamp") or envelope[3], *envelope[4:])
     adds = options.unique is not None and options.unique.is_last
     deduplication, parent = deduplication_of(extra, adds), parent_of(extra)
-    if deduplication is None and parent is None:
+    group = options.group
+    if deduplication is None and parent is None and group is None:
         return dated
-    return (*dated, deduplication or False, parent or False)
+    related = (*dated, deduplication or False, parent or False)
+    return related if group is None else (*related, False, False, False, group)
 
 
 # -- jobs ---------------------------------------------------------------------------------------------------

@@ -48,10 +48,11 @@ class BullmqInspector(BullmqPort, BaseInspector):
 
     async def counts(self) -> dict[JobState, int]:
         keys = self._keys
-        wait, paused, prioritized, parents, delayed, active, completed, failed = await self._pipe(
+        wait, paused, prioritized, grouped, parents, delayed, active, completed, failed = await self._pipe(
             ("LLEN", keys.wait),
             ("LLEN", keys.paused),
             ("ZCARD", keys.prioritized),
+            ("ZCARD", keys.grouped),
             ("ZCARD", keys.waiting_children),
             ("ZCARD", keys.delayed),
             ("LLEN", keys.active),
@@ -59,7 +60,7 @@ class BullmqInspector(BullmqPort, BaseInspector):
             ("ZCARD", keys.failed),
         )
         return {
-            JobState.WAITING: wait + paused + prioritized + parents,
+            JobState.WAITING: wait + paused + prioritized + grouped + parents,
             JobState.DELAYED: delayed,
             JobState.ACTIVE: active,
             JobState.COMPLETED: completed,
@@ -73,6 +74,7 @@ class BullmqInspector(BullmqPort, BaseInspector):
                 return (
                     ListedIds(store, (keys.wait, keys.paused), self._by_id, from_right=True),
                     SortedIds(store, keys.prioritized),
+                    SortedIds(store, keys.grouped),
                     SortedIds(store, keys.waiting_children),
                 )
             case JobState.ACTIVE:

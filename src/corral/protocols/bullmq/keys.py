@@ -59,6 +59,8 @@ class BullmqKeys:
         self.events = prefix + "events"
         self.cancelling = prefix + "cancelling"
         """Added: ids of active jobs that should be cancelled."""
+        self.grouped = prefix + "grouped"
+        """Added: the jobs that wait in groups; lua/parts/groups.lua has the other keys of groups."""
         self.waiting_children = prefix + "waiting-children"
         self.repeat = prefix + "repeat"
         self.fixed = (

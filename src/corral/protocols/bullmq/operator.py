@@ -93,7 +93,7 @@ class BullmqOperator(BullmqPort, BaseOperator):
 
     async def drain(self, delayed: bool = False) -> None:
         """Delete all waiting jobs, with `delayed` the delayed ones too, but not a scheduler's next job."""
-        for name in ("wait", "paused", *(("delayed",) if delayed else ()), "prioritized"):
+        for name in ("wait", "paused", *(("delayed",) if delayed else ()), "prioritized", "grouped"):
             skipped, looked_at = 0, MOST
             while looked_at == MOST:
                 looked_at, kept = await self._run("drain", name, MOST, skipped)

@@ -26,6 +26,7 @@ CAPABILITIES = frozenset(
         Capability.CRON,
         Capability.INTERVAL,
         Capability.UNIQUE,
+        Capability.GROUPS,
     }
 )
 OPTIONS = {
@@ -90,6 +91,8 @@ def encode_options(options: JobOptions, job_id: str) -> dict[str, Any]:
         wire["removeOnComplete"] = _encode_keep(options.keep_completed)
     if options.keep_dead is not None:
         wire["removeOnFail"] = _encode_keep(options.keep_dead)
+    if options.group is not None:
+        wire["group"] = options.group
     for name, value in options.extra.items():
         if name == "telemetry":
             wire.update(_encode_telemetry(value))
@@ -138,6 +141,9 @@ def decode_options(raw: bytes) -> ReadOptions:
         wire = {}
     backoff = wire.pop("backoff", None)
     extra = {LONG_NAMES.get(name, name): value for name, value in wire.items() if name not in _OWN_OPTIONS}
+    group = wire.get("group")
+    if isinstance(group, str):
+        del extra["group"]
     return ReadOptions(
         raw=raw,
         priority=_number(wire.get("priority")),
@@ -148,6 +154,7 @@ def decode_options(raw: bytes) -> ReadOptions:
         keep_dead=_decode_keep(wire.get("removeOnFail")),
         lifo=bool(wire.get("lifo")),
         keep_logs=_number(wire.get("kl")) or None,
+        group=group if isinstance(group, str) else None,
         extra=extra,
     )
 

@@ -23,6 +23,7 @@ class BullmqSnapshot(BullmqPort, BaseSnapshot):
             IdList("wait", keys.wait, "left"),
             IdList("paused", keys.paused, "left"),
             IdList("active", keys.active, "whole"),
+            IdList("wait", keys.grouped, "zset"),
             IdList("prioritized", keys.prioritized, "zset"),
             IdList("delayed", keys.delayed, "zset"),
             IdList("waiting-children", keys.waiting_children, "zset"),

@@ -57,6 +57,7 @@ def _check_shared(options: JobOptions) -> None:
         (options.keep_completed is not None, Capability.REMOVAL, f"keep_completed={options.keep_completed}"),
         (options.keep_dead is not None, Capability.REMOVAL, f"keep_dead={options.keep_dead}"),
         (options.keep_logs is not None, Capability.LOGS, f"keep_logs={options.keep_logs}"),
+        (options.group is not None, Capability.GROUPS, f"group={options.group!r}"),
     )
     for is_refused, capability, option in refused:
         if is_refused:

@@ -3,6 +3,7 @@
 -- ARGV[1]  .. [3] as in parts/keys   ARGV[4] .. ids
 -- Returns  [[id, has a record, has a lock, place, place, …], …]
 -- use keys
+-- use groups
 local LISTS = {waiting = WAITING, deadletter = DEAD}
 local SETS = {delayed = DELAYED, cron = CRON, completed = COMPLETED}
 
@@ -18,6 +19,10 @@ for position = 4, #ARGV do
     if call("ZSCORE", key, id) then row[#row + 1] = name end
   end
   if call("SISMEMBER", ACTIVE, id) == 1 then row[#row + 1] = "active" end
+  local raw, job = load_job(id)
+  if raw and job.group and call("ZSCORE", ROOT .. "groups:" .. job.queue .. ":waiting", id) then
+    row[#row + 1] = "waiting"
+  end
   rows[#rows + 1] = row
 end
 return rows

@@ -3,14 +3,14 @@
 -- ARGV[1]  .. [3] as in parts/keys   ARGV[4] queue   ARGV[5] .. job ids of that queue
 -- Returns  [id, …] of the jobs for which that was done
 -- use keys
--- use jobs
+-- use groups
 local done = {}
 for position = 5, #ARGV do
   local id = ARGV[position]
   if call("ZREM", DELAYED, id) == 1 then
     local raw, job = load_job(id)
     if raw then
-      enter_waiting(id, job.priority)
+      wait_in_place(id, job)
       emit("waiting", id, job, "", "prev", "delayed")
       done[#done + 1] = id
     end

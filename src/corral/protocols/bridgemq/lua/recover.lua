@@ -5,7 +5,7 @@
 -- ARGV[6]  ms a job may be active without lock or holder   ARGV[7] result s   ARGV[8] ms after which a dead worker is forgotten
 -- Returns  [requeued id, …], [ended id, …], where the next page begins or "0"
 -- use keys
--- use jobs
+-- use groups
 local patience, result_s, forget_ms = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local now = tonumber(NOW)
 local WORKERS = ROOT .. "workers:active"
@@ -59,6 +59,7 @@ local function recover_job(id, worker, packed)
   release(id, raw and job.type or packed and cmsgpack.unpack(packed)[3] or "")
   if has_moved(id, raw) then return end
   local reason = "its worker " .. worker .. " is gone: the job was abandoned"
+  if job.group then groups_of(job.queue).leave(id, job.group) end
   local spent = job.attempt + call("INCR", JOBS .. "attempts:" .. id)
   if is_cancelled then
     end_cancelled(id, job, result_s)
@@ -70,7 +71,7 @@ local function recover_job(id, worker, packed)
     call("HSET", JOBS .. "failure:" .. id, "reason", reason, "at", NOW)
     call("HINCRBY", JOBS .. "failure:" .. id, "stalls", 1)
     -- to the front: its turn had come, and abandoned jobs that are side by side stop a worker only once
-    enter_waiting(id, FRONT_FROM)
+    wait_in_place(id, {queue = job.queue, group = job.group, priority = FRONT_FROM}, true)
     emit("stalled", id, job, '{"reason":' .. cjson.encode(reason) .. "}", "attempt", integer(spent))
     requeued[#requeued + 1] = id
   end

@@ -5,6 +5,7 @@
 -- Returns  [id, …] of the jobs for which that was done
 -- use keys
 -- use remove_job
+-- use groups
 local TOMBSTONE = ""
 
 -- Whether it is a dead letter; its position is marked, and one pass removes all.
@@ -46,7 +47,7 @@ for position = 6, #ARGV do
     local was_dead = mark_dead(id)
     if was_dead or (status == "completed" and call("ZREM", ROOT .. "jobs:completed:" .. job.queue, id) == 1) then
       start_anew(id, job)
-      enter_waiting(id, job.priority)
+      wait_in_place(id, job)
       emit("waiting", id, job, "", "prev", was_dead and "dead" or "completed")
       done[#done + 1] = id
     end

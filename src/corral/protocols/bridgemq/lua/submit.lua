@@ -1,41 +1,15 @@
 -- submit: add jobs: data, status and an entry in waiting, delayed or cron. A job that exists stays as it is.
 -- KEYS     .. [11] keys.fixed, then data and status of each job, then the ledger where there is one
 -- ARGV[1]  .. [3] as in parts/keys   ARGV[4] queue
--- ARGV[5]  msgpack [[id, JSON, status, score, type, is front, unique (below) or nil], …]
+-- ARGV[5]  msgpack [[id, JSON, status, score, type, is front, unique (below) or nil, group or nil], …]
 -- ARGV[6]  seconds the ledger is kept, or ""
 -- Returns  [position, …] of those that existed, or that the ledger knows, [[position, id], …] of the jobs that
 --          count as the same as theirs
 -- use keys
--- use remove_job
-local PLACES = {
-  waiting = function(row) call(row[6] and "LPUSH" or "RPUSH", WAITING, row[1]) end,
-  delayed = function(row) call("ZADD", DELAYED, row[4], row[1]) end,
-  cron = function(row) call("ZADD", CRON, row[4], row[1]) end,
-}
+-- use jobs
 local rows = cmsgpack.unpack(ARGV[5])
 local existing, others, LEDGER = {}, {}, ARGV[6] ~= "" and KEYS[FIXED + 2 * #rows + 1]
-
-local PENDING = {waiting = true, delayed = true, active = true, failed = true}
-
--- Returns the id of the job that counts as the same as this new one; nil where it is to be added.
--- unique: [what they have in common, ms, only until it has ended, replaces a delayed one]; the key is Corral's own
-local function same_job(unique, id, job)
-  local key = ROOT .. "unique:" .. ARGV[4] .. ":" .. unique[1]
-  local known = call("GET", key)
-  if known then
-    local status = call("GET", JOBS .. "status:" .. known)
-    if unique[4] then
-      if status == "delayed" and call("ZREM", DELAYED, known) == 1 then
-        delete_job(known)
-        emit("removed", known, job, "", "prev", "delayed")
-      end
-    elseif not unique[3] or PENDING[status] then
-      return known
-    end
-  end
-  call("SET", key, id, "PX", unique[2])
-  return nil
-end
+local groups -- where a job has one
 
 local function add(row, job, data, status)
   local id = row[1]
@@ -45,7 +19,19 @@ local function add(row, job, data, status)
   call("DEL", JOBS .. "attempts:" .. id, JOBS .. "failure:" .. id, JOBS .. "result:" .. id,
        JOBS .. "progress:" .. id, JOBS .. "summary:" .. id, JOBS .. "log:" .. id)
   call("PERSIST", JOBS .. "fence:" .. id)
-  PLACES[row[3]](row)
+  if row[3] == "waiting" then
+    if row[8] then
+      if not groups then
+        -- use groups
+        groups = groups_of(ARGV[4])
+      end
+      groups.add(id, row[8])
+    else
+      call(row[6] and "LPUSH" or "RPUSH", WAITING, id)
+    end
+  else
+    call("ZADD", row[3] == "cron" and CRON or DELAYED, row[4], id)
+  end
   emit("added", id, job, "", "to", row[3])
 end
 
@@ -60,7 +46,11 @@ for position, row in ipairs(rows) do
     existing[#existing + 1] = position - 1
     emit("duplicated", id, job, "")
   else
-    local same = row[7] and same_job(row[7], id, job)
+    local same
+    if row[7] then
+      -- use same_job
+      same = same_job(row[7], id, job)
+    end
     if same then
       existing[#existing + 1] = position - 1
       others[#others + 1] = {position - 1, same}

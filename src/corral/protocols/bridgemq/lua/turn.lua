@@ -5,14 +5,15 @@
 -- ARGV[11] msgpack [stack, capabilities, region] of the worker   ARGV[12] cursor (parts/scan), or ""
 -- ARGV[13] result s   ARGV[14] jobs of others to look at, at the head and behind the cursor
 -- ARGV[15] msgpack [type, …] that the worker has handlers for, or "" for all   ARGV[16] ms for which others are left alone
--- Returns  [0 | code | error text, …], [claimed row, …], reason, until ms or 0, cursor, empty | more | others,
+-- ARGV[17] active jobs of a group or ""
+-- Returns  [0 | code | error text, …], [claimed row, …], reason, until ms or 0, cursor, empty | more | others | groups,
 --          [type, …] of waiting jobs that the worker has no handler for
 --          a claimed row is [id, JSON, attempts since, fence, failure]
 -- use keys
 -- use settle
 -- use promote_due
 -- use heartbeat
--- use unhandled
+-- use scan
 local PROMOTED, TRIP_S = 200, 3600
 local queue, rows = ARGV[4], cmsgpack.unpack(ARGV[5])
 local want, trip, result_s = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[13])
@@ -56,11 +57,15 @@ if call("SISMEMBER", PAUSED, queue) == 1 then return answer({}, "paused", 0, "",
 local skills = cmsgpack.unpack(ARGV[11])
 local search = {
   want = want, queue = queue, window = tonumber(ARGV[14]), lock_ms = ARGV[8], result_s = result_s, cursor = restore(ARGV[12]),
+  group_limit = tonumber(ARGV[17]),
   worker = {server = WORKER, stack = set_of(skills[1]), capabilities = set_of(skills[2]), region = set_of(skills[3])},
 }
 if ARGV[15] ~= "" then search.serves = set_of(cmsgpack.unpack(ARGV[15])) end
 local is_end = scan(search)
-if next(search.unhandled) then note_unhandled(search, tonumber(ARGV[16])) end
+if next(search.unhandled) then
+  -- use unhandled
+  note_unhandled(search, tonumber(ARGV[16]))
+end
 local unhandled = search.cursor[8]
 
 -- The claimed rows, and a record of them in case the answer is lost.
@@ -84,9 +89,10 @@ end
 
 local cursor = cmsgpack.pack(search.cursor)
 local length = call("LLEN", WAITING)
-local mark = length == 0 and "empty" or is_end and "others" or "more"
+local mark = length == 0 and (search.has_groups and "groups" or "empty") or is_end and "others" or "more"
 if #claims >= want or not is_end then return answer(claims, "satisfied", 0, cursor, mark, unhandled) end
-local due = next_due()
+local due, look = next_due(), search.has_groups and groups_of(queue).next_look()
+if look and (due == 0 or look < due) then due = look end
 if #search.cursor[5] == 0 then return answer(claims, "drained", due, cursor, mark, unhandled) end
 for _, row in ipairs(search.cursor[5]) do
   if row[3] then

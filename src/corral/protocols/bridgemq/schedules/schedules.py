@@ -10,7 +10,7 @@ from corral.protocols.bridgemq import codec
 from corral.protocols.bridgemq.inspector import BridgemqInspector
 from corral.protocols.bridgemq.keys import NAME, instance_id
 from corral.protocols.bridgemq.operator import BridgemqOperator
-from corral.protocols.bridgemq.options import CAPABILITIES, parse_options
+from corral.protocols.bridgemq.options import CAPABILITIES, check_group, parse_options
 from corral.protocols.bridgemq.schedules.firing import describe, encode_firing, read_schedule
 from corral.protocols.bridgemq.scripts import SCRIPTS, BridgemqPort
 from corral.protocols.wire import fields_of
@@ -38,6 +38,7 @@ class BridgemqSchedules(BridgemqPort):
         options = replace(job.options, extra={**job.options.extra, **when})
         now = self._binding.clock()
         own = parse_options(options.extra, now)
+        check_group(options)
         if own.cron is None or job.options.delay:
             raise InvalidOptions(f"schedule {job.id!r} needs a cron and takes no delay; give cron='…'")
         raw = codec.encode_raw(replace(job, options=options), job.id, own, now)

@@ -1,6 +1,6 @@
 -- drain: delete the jobs of one list or set, but not the next job of a scheduler.
 -- KEYS     keys.fixed
--- ARGV[1]  wait, paused, delayed or prioritized   ARGV[2] most jobs looked at   ARGV[3] jobs skipped so far
+-- ARGV[1]  wait, paused, delayed, prioritized or grouped   ARGV[2] most jobs looked at   ARGV[3] jobs skipped so far
 -- Returns  how many were looked at, how many of these were kept
 -- use delete_jobs
 local most, skipped = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -12,6 +12,7 @@ for _, id in ipairs(ids) do
   if is_next_of_scheduler(id) then
     kept[#kept + 1] = id
   else
+    if ARGV[1] == "grouped" then leave_group(PREFIX, id) end
     delete_job(id, state)
     removed[#removed + 1] = id
   end

@@ -17,6 +17,7 @@ for _, id in ipairs(ARGV) do
   for name, key in pairs(LISTS) do
     for _ = 1, #call("LPOS", key, id, "COUNT", 0) do row[#row + 1] = name end
   end
+  if call("ZSCORE", PREFIX .. "grouped", id) then row[#row + 1] = "wait" end
   for name, key in pairs(SETS) do
     if call("ZSCORE", key, id) then row[#row + 1] = name end
   end

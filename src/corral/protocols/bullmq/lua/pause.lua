@@ -25,7 +25,8 @@ if pausing then
   call("DEL", MARKER)
 else
   call("HDEL", META, "paused")
-  if moved or call("ZCARD", PRIORITIZED) > 0 or (six and call("EXISTS", WAIT) == 1) then
+  if moved or call("ZCARD", PRIORITIZED) > 0 or (six and call("EXISTS", WAIT) == 1)
+     or call("EXISTS", PREFIX .. "grouped") == 1 then
     wake(false)
   else
     wake_when_due()

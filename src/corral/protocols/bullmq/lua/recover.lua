@@ -5,6 +5,7 @@
 --          may run or -1, "swept"; "left out" where another worker has just swept; "more" where suspects are left
 -- use queue
 -- use active_list
+-- use groups
 local TOO_OFTEN = "job stalled more than allowable limit"
 local MOST = 500 -- suspects looked at in one call
 
@@ -56,7 +57,13 @@ if next(gone) then
       if call("HINCRBY", job, "stc", 1) > tonumber(ARGV[2]) and not is_scheduled(job) then
         call("HSET", job, "defa", TOO_OFTEN)
       end
-      call("RPUSH", state.target, id)
+      local group = state.groups and call("HGET", job, "group")
+      if group then
+        groups_of(state).leave(id, job)
+        groups_of(state).add(id, group, true)
+      else
+        call("RPUSH", state.target, id)
+      end
       wake(is_blocked(state))
       call("XADD", EVENTS, "*", "event", "waiting", "prev", "active", "jobId", id)
       call("XADD", EVENTS, "*", "event", "stalled", "jobId", id)

@@ -4,6 +4,7 @@
 -- Returns  [id, …] that were requeued
 -- use queue
 -- use parents
+-- use groups
 local state = queue_state()
 local done = {}
 for _, row in ipairs(cmsgpack.unpack(ARGV[1])) do
@@ -21,7 +22,10 @@ for _, row in ipairs(cmsgpack.unpack(ARGV[1])) do
     call("HDEL", job, "finishedOn", "processedOn", field)
     if ARGV[2] == "1" then call("HDEL", job, "atm", "attemptsMade") end
     local priority = is_six(state) and tonumber(call("HGET", job, "priority")) or 0
-    if priority > 0 then
+    local group = state.groups and call("HGET", job, "group")
+    if group then
+      groups_of(state).add(id, group, row[2])
+    elseif priority > 0 then
       call("ZADD", PRIORITIZED, priority_score(priority), id)
     else
       call(row[2] and "RPUSH" or "LPUSH", state.target, id)

@@ -30,6 +30,11 @@ class BullmqSchedules:
                 f"protocol {NAME!r} makes up for the last missed firing only, so catch_up={rule.catch_up!r} "
                 f"cannot be kept; use catch_up='once'"
             )
+        if job.options.group is not None:
+            raise Unsupported(
+                f"the jobs of a schedule of protocol {NAME!r} have no group, so "
+                f"group={job.options.group!r} cannot be kept; leave it out"
+            )
         before = await self._schedulers.get(job.id)
         after = self._record(job, rule)
         if before is None or after != _comparable(before):

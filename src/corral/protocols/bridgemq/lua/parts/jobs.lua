@@ -34,6 +34,7 @@ local function described(job)
   return {
     type = text_of(job.type) or "",
     queue = text_of(job.queue) or USUAL_QUEUE,
+    group = text_of(job.group),
     priority = number_of(job.priority) or 0,
     target = job.target,
     schedule = type(job.schedule) == "table" and job.schedule or {},
@@ -87,12 +88,6 @@ local function emit(kind, id, job, data, ...)
     event[#event + 1] = data
   end
   try("XADD", EVENTS, "MAXLEN", "~", kept_events(), "*", unpack(event))
-end
-
--- Higher priorities are earlier here: from 7 on a job goes to the front.
-local function enter_waiting(id, priority)
-  call(priority >= FRONT_FROM and "LPUSH" or "RPUSH", WAITING, id)
-  call("SET", JOBS .. "status:" .. id, "waiting")
 end
 
 -- Decrement the counter of a type, which never goes below 0.

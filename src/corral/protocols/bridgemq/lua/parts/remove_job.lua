@@ -1,6 +1,6 @@
 -- Remove a job from the lists, and delete its keys.
--- use jobs
-local KEPT = {"data:", "status:", "result:", "progress:", "attempts:", "failure:", "summary:", "log:"}
+-- use delete_job
+-- use groups
 
 -- Returns the state it was in: "active" is left alone, "unknown" where there is none.
 local function remove_from_lists(id, queue)
@@ -9,18 +9,10 @@ local function remove_from_lists(id, queue)
   if call("ZREM", CRON, id) == 1 then return "cron" end
   if call("ZREM", ROOT .. "jobs:completed:" .. queue, id) == 1 then return "completed" end
   local status = call("GET", JOBS .. "status:" .. id)
+  if status == "waiting" and groups_of(queue).remove(id) then return "waiting" end
   if status ~= "dead" and call("LREM", WAITING, 1, id) > 0 then return "waiting" end
   if call("LREM", DEAD, 1, id) > 0 then return "dead" end
   return status or "unknown"
-end
-
-local function delete_job(id)
-  local names = {}
-  for position, part in ipairs(KEPT) do names[position] = JOBS .. part .. id end
-  local deleted = call("DEL", unpack(names))
-  -- its fence stays for a day: old receipts must not be valid for a new job of this id
-  call("EXPIRE", JOBS .. "fence:" .. id, 86400)
-  return deleted
 end
 
 -- Its type and queue, as far as they are still known.

@@ -5,6 +5,7 @@
 --              [[type, concurrent, per minute], …] that were limited, look again at ms, calls at the end,
 --              [type, …] that the worker has no handler for]
 -- use take_job
+-- use groups
 local MOST_BYTES = 4194304 -- of JSON looked at in each of the two places, and brought in all
 local MOST_LIMITED = 32
 local CALLS_AT_END = 50
@@ -213,13 +214,25 @@ local function look_behind_cursor(search)
   return is_end
 end
 
+local function scan_list(search)
+  local is_end = look_at_head(search)
+  if not is_end and not is_filled(search) then is_end = look_behind_cursor(search) end
+  return is_end
+end
+
 -- Fills search.claims with up to `want` of [id, JSON, fence]; returns whether every waiting job was looked at.
 local function scan(search)
   call("SCARD", ACTIVE) -- where it is no set, that shows before anything is taken
   search.claims, search.brought, search.bytes, search.queues, search.unhandled = {}, 0, 0, {}, {}
   local cursor = search.cursor
-  local is_end = look_at_head(search)
-  if not is_end and not is_filled(search) then is_end = look_behind_cursor(search) end
+  search.has_groups = call("EXISTS", ROOT .. "groups:" .. search.queue .. ":count") == 1
+  local is_end
+  if search.has_groups then
+    -- use scan_groups
+    is_end = scan_all(search)
+  else
+    is_end = scan_list(search)
+  end
   cursor[7] = is_end and cursor[7] + 1 or 0
   write_taken()
   for queue in pairs(search.queues) do call("SADD", KNOWN, queue) end

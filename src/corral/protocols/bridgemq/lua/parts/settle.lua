@@ -1,7 +1,7 @@
 -- Settle claimed jobs. A row is codec.BridgemqSettlementRow:
 -- [id, fence, verb, at ms, type, attempt, result, reason, traces, event data, delay ms, is front, keeps data, summary,
---  records of the attempts made in vain or ""]
--- use jobs
+--  records of the attempts made in vain or "", group or ""]
+-- use groups
 local NO_JOB, NO_LOCK, OTHERS, NOT_ACTIVE = 1, 2, 3, 4
 
 -- Returns 0 while this claim of this worker is held, else the code for why not; writes nothing.
@@ -82,13 +82,13 @@ local WRITE = {
     call("LPUSH", DEAD, id)
     return "dead"
   end,
-  retry = function(row, id)
+  retry = function(row, id, _, queue)
     note_failure(row, id)
     if row[11] > 0 then
       -- `failed` is the document's word for a job that waits for its next attempt
       delay_job(row, id, "failed")
     else
-      enter_waiting(id, row[12] and FRONT_FROM or 0)
+      wait_in_place(id, {queue = queue, group = text_of(row[16]), priority = row[12] and FRONT_FROM or 0})
     end
     return "retry"
   end,
@@ -96,9 +96,8 @@ local WRITE = {
     delay_job(row, id, "delayed")
     return "delayed"
   end,
-  released = function(_, id)
-    call("LPUSH", WAITING, id)
-    call("SET", JOBS .. "status:" .. id, "waiting")
+  released = function(row, id, _, queue)
+    wait_in_place(id, {queue = queue, group = text_of(row[16]), priority = FRONT_FROM}, true)
     return "waiting"
   end,
 }
@@ -117,7 +116,8 @@ local function settle(row, queue, result_s)
       leave(id, row[5])
       return 0
     end
-    kind = WRITE[row[3]](row, id, result_s)
+    if text_of(row[16]) then groups_of(queue).leave(id, row[16]) end
+    kind = WRITE[row[3]](row, id, result_s, queue)
   end
   leave(id, row[5])
   -- it was deleted while it ran

@@ -1,6 +1,5 @@
 -- Waiting jobs of types that the worker has no handler for: left to others, and dead-lettered when no worker has had a
 -- handler for so long. When each was first seen is in a key of ours for each type, which expires.
--- use scan
 local SERVED_MS, MOST_UNHANDLED, MOST_ENDED = 60000, 32, 100
 
 -- Whether a worker with a handler for this type was there lately; protocols/lua/record.lua writes it.
@@ -15,7 +14,7 @@ local function end_unhandled(seen, ids, kind, after, search)
   local reason = string.format("no worker had a handler for type '%s' within %d s", kind, after / 1000)
   for _, id in ipairs(ids) do
     call("ZREM", seen, id)
-    if call("LREM", WAITING, 1, id) == 1 then
+    if call("LREM", WAITING, 1, id) == 1 or (search.has_groups and groups_of(search.queue).remove(id)) then
       dead_letter(id, {type = kind, queue = search.queue}, reason, "NoHandler", search.result_s)
       search.cursor = fresh()
     end

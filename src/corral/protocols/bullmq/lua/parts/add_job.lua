@@ -4,15 +4,16 @@
 --  and, only of jobs with relations,
 --  deduplication (parts/deduplication) or false,
 --  parent [key, reference as JSON, prefix of its queue, id] or false, has children, repeat key or false,
---  field of its data that takes its child's result ("": all its data) or false]
+--  field of its data that takes its child's result ("": all its data) or false, group or nil]
 -- use enqueue
 -- use deduplication
 -- use parents
+-- use groups
 
 -- The functions for one batch.
 local function adding(state)
   local enqueue, push, close_lists = enqueuing(state)
-  local is_used = false
+  local is_used, has_grouped = false, false
 
   -- Give an existing job this parent; returns its id, or the code for why not.
   local function set_parent(id, job, parent, at, is_flow)
@@ -48,6 +49,7 @@ local function adding(state)
       relations[#relations + 1], relations[#relations + 2] = "parent", parent[2]
       call("SADD", parent[1] .. ":dependencies", job)
     end
+    if envelope[13] then relations[#relations + 1], relations[#relations + 2] = "group", envelope[13] end
     if repeats then relations[#relations + 1], relations[#relations + 2] = "rjk", repeats end
     if envelope[12] then relations[#relations + 1], relations[#relations + 2] = "chained", envelope[12] end
     call("HSET", job, "name", name, "data", data, "opts", envelope[3], "timestamp", envelope[4],
@@ -59,7 +61,12 @@ local function adding(state)
     if envelope[10] then
       call("ZADD", WAITING_CHILDREN, envelope[4], id)
       call("XADD", EVENTS, "*", "event", "waiting-children", "jobId", id)
+    elseif envelope[13] and envelope[5] == 0 then
+      groups_of(state).add(id, envelope[13])
+      call("XADD", EVENTS, "*", "event", "waiting", "jobId", id)
+      has_grouped = true
     else
+      if envelope[13] then call("HINCRBY", META, "groups", 0) end -- from now on the queue has groups
       enqueue(id, envelope)
     end
   end
@@ -88,6 +95,7 @@ local function adding(state)
 
   local function close()
     if is_used then close_lists() end
+    if has_grouped then wake(is_blocked(state)) end
   end
 
   return add, close

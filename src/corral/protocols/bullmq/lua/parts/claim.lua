@@ -1,6 +1,6 @@
 -- Claim up to `want` jobs under one receipt.
 -- use promote_due
--- use chain
+-- use groups
 
 -- Milliseconds until the rate limit allows a claim, or 0.
 local function limited_for(max)
@@ -34,9 +34,11 @@ local function pop_next(count)
 end
 
 -- Put back, in their old order, those that did not fit into this answer.
-local function push_back(ids, scores, from)
+local function push_back(ids, scores, from, state)
   for i = #ids, from, -1 do
-    if scores[i] then
+    if type(scores[i]) == "table" then
+      groups_of(state).put_back(ids[i], scores[i][1], scores[i][2])
+    elseif scores[i] then
       call("ZADD", PRIORITIZED, scores[i], ids[i])
     else
       call("RPUSH", WAIT, ids[i])
@@ -64,7 +66,10 @@ local function begin(id, now, receipt, lock_ms, worker, state)
       chained = true
     end
   end
-  if chained then bytes = bytes + add_given(job, fields) end
+  if chained then
+    -- use chain
+    bytes = bytes + add_given(job, fields)
+  end
   call("SET", job .. ":lock", receipt, "PX", lock_ms)
   if worker == "" then
     call("HSET", job, "processedOn", now, "ats", starts)
@@ -106,7 +111,7 @@ local function count_claims(claims, limit_ms, state)
 end
 
 -- Returns [[id, fields], …], reason, until ms
-local function claim(want, now, receipt, lock_ms, worker, limit_max, limit_ms, max_bytes, state)
+local function claim(want, now, receipt, lock_ms, worker, limit_max, limit_ms, max_bytes, state, group_limit)
   -- the worker has given this trip up: nobody would run what it claimed
   if call("EXISTS", PREFIX .. "given-up:" .. receipt) == 1 then return {}, "satisfied", 0 end
   promote_due(now, state)
@@ -117,7 +122,13 @@ local function claim(want, now, receipt, lock_ms, worker, limit_max, limit_ms, m
   local allowed, why = allowance(want, state, max)
   if allowed <= 0 then return {}, "maxed", 0 end
 
-  local ids, scores = pop_next(allowed)
+  local ids, scores
+  if state.groups then
+    -- use pop_mixed
+    ids, scores = pop_mixed(allowed, group_limit, now, state)
+  else
+    ids, scores = pop_next(allowed)
+  end
   local claims, active, total = {}, {}, 0
   for i, id in ipairs(ids) do
     local fields, bytes = begin(id, now, receipt, lock_ms, worker, state)
@@ -126,7 +137,7 @@ local function claim(want, now, receipt, lock_ms, worker, limit_max, limit_ms, m
       active[#active + 1] = id
       total = total + bytes
       if total > max_bytes then
-        push_back(ids, scores, i + 1)
+        push_back(ids, scores, i + 1, state)
         break
       end
     end
@@ -145,7 +156,11 @@ local function claim(want, now, receipt, lock_ms, worker, limit_max, limit_ms, m
   end
   -- ids without a job took the places of others: there may be more behind them
   if #ids == allowed and #claims < allowed then return claims, "satisfied", 0 end
-  if #claims < allowed then return claims, "drained", next_due() end
+  if state.groups and groups_of(state).is_cut then return claims, "satisfied", 0 end
+  if #claims < allowed then
+    local due, look = next_due(), state.groups and groups_of(state).next_look() or 0
+    return claims, "drained", look > 0 and (due == 0 or look < due) and look or due
+  end
   if why == "limited" then return claims, why, now + limited_for(max) end
   return claims, why, 0
 end

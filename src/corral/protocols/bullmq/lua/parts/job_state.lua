@@ -12,6 +12,7 @@ local function state_of(id)
   if has("ZSCORE", DELAYED, id) then return "delayed" end
   if has("ZSCORE", PRIORITIZED, id) then return "prioritized" end
   if has("LPOS", ACTIVE, id) then return "active" end
+  if has("ZSCORE", PREFIX .. "grouped", id) then return "waiting" end
   if has("LPOS", WAIT, id) or has("LPOS", PAUSED, id) then return "waiting" end
   if has("ZSCORE", WAITING_CHILDREN, id) then return "waiting-children" end
   return "unknown"

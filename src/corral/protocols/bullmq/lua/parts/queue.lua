@@ -35,7 +35,7 @@ end
 
 -- The settings in meta: where new jobs go, and whether a waiting worker may be woken.
 local function queue_state()
-  local row = call("HMGET", META, "paused", "concurrency", "max", "duration", "opts.maxLenEvents", "version")
+  local row = call("HMGET", META, "paused", "concurrency", "max", "duration", "opts.maxLenEvents", "version", "groups")
   local state = {
     paused = row[1] ~= false,
     concurrency = tonumber(row[2]),
@@ -43,6 +43,7 @@ local function queue_state()
     duration = tonumber(row[4]),
     kept_events = row[5],
     version = row[6],
+    groups = row[7],
   }
   if GIVEN and (noted_generation(row[6]) or GIVEN) ~= GIVEN then error("GENERATION " .. row[6], 0) end
   state.target = state.paused and not is_six(state) and PAUSED or WAIT

@@ -2,10 +2,19 @@
 -- use queue
 -- use parents
 
+-- Whether it waited in its group, which it does not any more.
+local function leave_group(prefix, id)
+  if call("ZREM", prefix .. "grouped", id) == 0 then return false end
+  local name = call("HGET", prefix .. id, "group")
+  if name then call("ZREM", prefix .. "group:" .. name, id) end
+  return true
+end
+
 local function remove_from_state(prefix, id)
   for _, name in ipairs({"completed", "waiting-children", "delayed", "failed", "prioritized"}) do
     if call("ZREM", prefix .. name, id) == 1 then return name end
   end
+  if leave_group(prefix, id) then return "wait" end
   for _, name in ipairs({"wait", "paused", "active"}) do
     if call("LREM", prefix .. name, 1, id) == 1 then return name end
   end

@@ -11,6 +11,7 @@
 -- use deduplication
 -- use enqueue
 -- use parents
+-- use groups
 
 local METRICS = {completed = "metrics:completed", failed = "metrics:failed"}
 
@@ -186,8 +187,12 @@ end
 
 local function requeue(row, job, state)
   local priority = tonumber(call("HGET", job, "priority")) or 0
+  local group = state.groups and call("HGET", job, "group")
   if row[3] == "released" then
-    if priority > 0 then
+    if group then
+      groups_of(state).add(row[1], group, true)
+      wake(is_blocked(state))
+    elseif priority > 0 then
       call("ZADD", PRIORITIZED, priority * 4294967296, row[1])
     else
       call("RPUSH", state.target, row[1])
@@ -196,7 +201,9 @@ local function requeue(row, job, state)
     -- jobId is the last field where no attempt was spent: readers of ours tell it from a retry by that
     call("XADD", EVENTS, "*", "event", "waiting", "prev", "active", "jobId", row[1])
   else
-    if priority > 0 then
+    if group then
+      groups_of(state).add(row[1], group, row[14])
+    elseif priority > 0 then
       call("ZADD", PRIORITIZED, priority_score(priority), row[1])
     else
       call(row[14] and "RPUSH" or "LPUSH", state.target, row[1])
@@ -226,32 +233,6 @@ end
 local function await_children(row)
   call("ZADD", WAITING_CHILDREN, row[4], row[1])
   call("XADD", EVENTS, "*", "event", "waiting-children", "jobId", row[1], "prev", "active")
-end
-
-local FIRST_POSTPONEMENT_MS, LONGEST_POSTPONEMENT_MS, SERVED_MS = 1000, 30000, 60000
-
--- Whether a worker with a handler for jobs of this name was there lately; protocols/lua/record.lua writes it.
-local function is_served(name, at, after)
-  local seen = redis.pcall("HMGET", "corral:bullmq:" .. PREFIX .. "served", name, "*")
-  if seen.err then return false end
-  local last = math.max(tonumber(seen[1] or 0) or 0, tonumber(seen[2] or 0) or 0)
-  return at - last < math.max(after, SERVED_MS)
-end
-
--- A job whose worker has no handler for it is postponed for others, longer each time; it fails when no worker has
--- had one for so long. The time first seen is in a key of ours, which expires.
-local function resolve_unhandled(row, job)
-  local key, at, after = PREFIX .. "unhandled:" .. row[1], tonumber(row[4]), row[13]
-  local known = redis.pcall("GET", key)
-  local first, tries = string.match(type(known) == "string" and known or "", "^(%d+) (%d+)$")
-  first, tries = tonumber(first) or at, tonumber(tries) or 0
-  if at - first >= after and not is_served(call("HGET", job, "name") or "", at, after) then
-    call("DEL", key)
-    row[3] = "failed"
-  else
-    call("SET", key, string.format("%.0f %d", first, tries + 1), "PX", string.format("%.0f", after + SERVED_MS))
-    row[3], row[13] = "postponed", math.min(FIRST_POSTPONEMENT_MS * 2 ^ tries, LONGEST_POSTPONEMENT_MS)
-  end
 end
 
 -- Returns the keys of these jobs, whether some do not exist, and whether some have children.
@@ -291,6 +272,7 @@ end
 
 local function write(row, job, state, finished, points)
   local verb = row[3]
+  if state.groups and row[10] then groups_of(state).leave(row[1], job) end
   if verb == "completed" or verb == "failed" then
     finish(row, job, finished, points, state)
   elseif verb == "delayed" or verb == "postponed" then
@@ -322,7 +304,10 @@ local function settle_all(ids, values, numbers, rows, state, points)
         -- before the first event; where none is settled the queue may not exist any more
         call("XTRIM", EVENTS, "MAXLEN", "~", kept_events(state))
       end
-      if row[3] == "unhandled" then resolve_unhandled(row, jobs[i]) end
+      if row[3] == "unhandled" then
+        -- use unhandled
+        resolve_unhandled(row, jobs[i])
+      end
       -- jobs in a row with equal policies need one trim in all
       local ends, last = row[3] == "completed" or row[3] == "failed", state.last_ended
       if ends and last and (last[3] ~= row[3] or last[7] ~= row[7] or last[8] ~= row[8]) then
