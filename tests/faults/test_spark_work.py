@@ -41,19 +41,17 @@ def kill(executor: int, *, with_python: bool) -> None:
 
 
 def kill_some(running: Driver, folder: Path, client: redis.Redis, jobs: int, times: int) -> int:
-    """Kill executors, each when another one works too and jobs have ended since; how many were killed."""
-    random, killed, seen = seeded(), 0, 0
+    """Kill executors all the way through the jobs, each while another one works too; how many were killed."""
+    random, killed = seeded(), 0
 
-    def may_kill() -> bool:
+    def done() -> int:
         assert running.process.poll() in (None, 0), running.output()[-3000:]
-        done = client.zcard("bull:slow:completed")
-        return done >= jobs or (done > seen and len(executors(folder)) >= 2)
+        return int(client.zcard("bull:slow:completed"))
 
-    while killed < times:
-        assert eventually(may_kill, STARTS_S, pause=0.2), "the cluster came to a halt"
-        seen = client.zcard("bull:slow:completed")
-        if seen >= jobs:
-            break
+    for number in range(times):
+        point = jobs * (number + 1) // (times + 2)
+        is_reached = lambda: done() >= point and (len(executors(folder)) >= 2 or done() >= jobs)  # noqa: B023, E731
+        assert eventually(is_reached, STARTS_S, pause=0.2), "the cluster came to a halt"
         with suppress(ProcessLookupError, IndexError):
             kill(random.choice(executors(folder)), with_python=random.random() < 0.8)
             killed += 1
