@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from time import perf_counter, process_time
 from typing import Any
 
-from corral import Corral, JobContext, JobState, Worker
+from corral import Corral, JobContext, JobState, Queue, Worker
 from corral.telemetry import logs
 
 QUEUE = "bench"
@@ -17,6 +17,7 @@ JOB = "work"
 BATCH = 1000
 WARM_UP_JOBS = 2000
 REST_S = 0.01
+CALLERS = 100
 
 
 def data(number: int) -> dict[str, Any]:
@@ -58,14 +59,22 @@ async def bulk_add(app: Corral, task: dict[str, Any]) -> dict[str, Any]:
     return await timed(app, count, lambda: fill(app, QUEUE, count, batch))
 
 
-async def one_add(app: Corral, task: dict[str, Any]) -> dict[str, Any]:
-    async def add(queue: str, count: int) -> None:
-        target = app.queue(queue)
-        for number in range(count):
-            await target.add(JOB, data(number))
+async def add_one_by_one(queue: Queue, count: int) -> None:
+    for number in range(count):
+        await queue.add(JOB, data(number))
 
-    await add(WARM_UP, WARM_UP_JOBS // 4)
-    return await timed(app, task["count"], lambda: add(QUEUE, task["count"]))
+
+async def one_add(app: Corral, task: dict[str, Any]) -> dict[str, Any]:
+    await add_one_by_one(app.queue(WARM_UP), WARM_UP_JOBS // 4)
+    return await timed(app, task["count"], lambda: add_one_by_one(app.queue(QUEUE), task["count"]))
+
+
+async def adds_at_once(app: Corral, task: dict[str, Any]) -> dict[str, Any]:
+    async def add(queue: Queue, count: int) -> None:
+        await asyncio.gather(*(add_one_by_one(queue, count // CALLERS) for _ in range(CALLERS)))
+
+    await add(app.queue(WARM_UP), WARM_UP_JOBS)
+    return await timed(app, task["count"], lambda: add(app.queue(QUEUE), task["count"]))
 
 
 # -- working ------------------------------------------------------------------------------------------------
@@ -143,7 +152,13 @@ async def latency(app: Corral, task: dict[str, Any]) -> dict[str, Any]:
     return {"count": task["count"], "latencies_ms": latencies}
 
 
-MEASURES = {"bulk_add": bulk_add, "processing": processing, "one_add": one_add, "latency": latency}
+MEASURES = {
+    "bulk_add": bulk_add,
+    "processing": processing,
+    "one_add": one_add,
+    "adds_at_once": adds_at_once,
+    "latency": latency,
+}
 
 
 async def main(task: dict[str, Any]) -> None:

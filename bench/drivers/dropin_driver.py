@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter, process_time
 from typing import Any
 
-from bench.drivers.corral_driver import BATCH, JOB, QUEUE, REST_S, WARM_UP, WARM_UP_JOBS, data
+from bench.drivers.corral_driver import BATCH, CALLERS, JOB, QUEUE, REST_S, WARM_UP, WARM_UP_JOBS, data
 from corral.bullmq import Job, Queue, Worker
 from corral.bullmq.types import JobOptions
 from corral.telemetry import logs
@@ -43,13 +43,23 @@ async def bulk_add(task: dict[str, Any]) -> dict[str, Any]:
     return await timed(queue, count, lambda: fill(queue, count, batch))
 
 
+async def add_one_by_one(queue: Queue, count: int) -> None:
+    for number in range(count):
+        await queue.add(JOB, data(number), OPTIONS)
+
+
 async def one_add(task: dict[str, Any]) -> dict[str, Any]:
+    queue, count = _queue(task), task["count"]
+    await add_one_by_one(_queue(task, WARM_UP), WARM_UP_JOBS // 4)
+    return await timed(queue, count, lambda: add_one_by_one(queue, count))
+
+
+async def adds_at_once(task: dict[str, Any]) -> dict[str, Any]:
     async def add(queue: Queue, count: int) -> None:
-        for number in range(count):
-            await queue.add(JOB, data(number), OPTIONS)
+        await asyncio.gather(*(add_one_by_one(queue, count // CALLERS) for _ in range(CALLERS)))
 
     queue, count = _queue(task), task["count"]
-    await add(_queue(task, WARM_UP), WARM_UP_JOBS // 4)
+    await add(_queue(task, WARM_UP), WARM_UP_JOBS)
     return await timed(queue, count, lambda: add(queue, count))
 
 
@@ -119,7 +129,13 @@ def _worker(task: dict[str, Any], name: str, processor: Any, concurrency: int) -
     return Worker(name, processor, {"connection": task["url"], "concurrency": concurrency, "autorun": False})
 
 
-MEASURES = {"bulk_add": bulk_add, "processing": processing, "one_add": one_add, "latency": latency}
+MEASURES = {
+    "bulk_add": bulk_add,
+    "processing": processing,
+    "one_add": one_add,
+    "adds_at_once": adds_at_once,
+    "latency": latency,
+}
 
 
 async def main(task: dict[str, Any]) -> None:

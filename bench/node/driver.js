@@ -12,6 +12,7 @@ const JOB = "work";
 const BATCH = 1000;
 const WARM_UP_JOBS = 2000;
 const REST_MS = 10;
+const CALLERS = 100;
 // what Corral's native API gives a job by default
 const OPTIONS = { attempts: 3, backoff: { type: "exponential", delay: 1000 }, keepLogs: 1000 };
 
@@ -43,6 +44,10 @@ async function fill(queue, count, batch = BATCH) {
     }
     await queue.addBulk(jobs);
   }
+}
+
+async function addAtOnce(queue, count) {
+  await Promise.all(Array.from({ length: CALLERS }, () => addOneByOne(queue, count / CALLERS)));
 }
 
 async function addOneByOne(queue, count) {
@@ -96,6 +101,10 @@ const MEASURES = {
   one_add: async (queue, warm, connection, { count }) => {
     await addOneByOne(warm, WARM_UP_JOBS / 4);
     return timed(queue, count, () => addOneByOne(queue, count));
+  },
+  adds_at_once: async (queue, warm, connection, { count }) => {
+    await addAtOnce(warm, WARM_UP_JOBS);
+    return timed(queue, count, () => addAtOnce(queue, count));
   },
   processing: async (queue, warm, connection, { count, setting }) => {
     await workOff(warm, connection, WARM_UP_JOBS, setting);

@@ -12,10 +12,12 @@ from corral import (
     Corral,
     InvalidOptions,
     InvalidPayload,
+    JobHandle,
     JobState,
     Queue,
     RedisConnectionError,
 )
+from corral.errors import ParentMissing
 from tests.support.proxy import Command, Proxy, ProxyFault, runs
 from tests.support.servers import Server
 
@@ -239,3 +241,48 @@ async def test_a_list_that_was_never_sent_is_not_in_doubt(server: Server) -> Non
         await app.queue("mail").add_many([("greet", n) for n in range(3)])
     assert (caught.value.added, caught.value.in_doubt, caught.value.not_added) == ({}, [], [0, 1, 2])
     await app.close()
+
+
+# -- adds of many callers -----------------------------------------------------------------------------------
+
+
+async def test_adds_of_many_callers_at_once_travel_together(app: Corral, server: Server) -> None:
+    queue = app.queue("mail")
+    await queue.add("greet", 0)
+    with server.connect() as client:
+        client.config_resetstat()
+        handles = await asyncio.gather(*(queue.add("greet", n) for n in range(1, 101)))
+        assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 2, (
+            "the first at once, then the rest"
+        )
+    assert [handle.id for handle in handles] == [str(number) for number in range(2, 102)]
+    assert [(await queue.job(handle.id)).data for handle in handles[:3]] == [1, 2, 3]
+
+
+async def test_a_refused_add_does_not_touch_those_that_travel_with_it(app: Corral) -> None:
+    queue = app.queue("mail")
+    orphan = {"parent": {"id": "nobody", "queue": "bull:mail"}}
+    adds = [
+        queue.add("greet", 1),
+        queue.add("greet", 2, **orphan),
+        queue.add("greet", 3),
+        queue.add("greet", {1}),
+    ]
+    first, missing, third, invalid = await asyncio.gather(*adds, return_exceptions=True)
+    assert isinstance(missing, ParentMissing)
+    assert isinstance(invalid, InvalidPayload)
+    assert isinstance(first, JobHandle)
+    assert isinstance(third, JobHandle)
+    assert (await queue.counts())[JobState.WAITING] == 2
+
+
+async def test_adds_whose_reply_was_lost_fail_each_like_one(
+    cut_app: Corral, app: Corral, proxy: Proxy
+) -> None:
+    queue = cut_app.queue("mail")
+    await queue.add("greet", 0)
+    proxy.rule(runs("EVALSHA"), ProxyFault.SWALLOW, times=2)
+    answers = await asyncio.gather(*(queue.add("greet", n) for n in range(1, 6)), return_exceptions=True)
+    assert {type(answer) for answer in answers} == {RedisConnectionError}
+    assert (await app.queue("mail").counts())[JobState.WAITING] == 6
+    assert (await queue.add("greet", 6)).id == "7"

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from corral.protocols.batches import MOST_BYTES, MOST_ROWS, cuts, overlapped
+from corral.protocols.batches import MOST_BYTES, MOST_ROWS, SingleCalls, cuts, overlapped
 
 
 def test_rows_stay_in_order_and_no_batch_has_too_many() -> None:
@@ -77,3 +77,69 @@ async def test_no_batches_are_no_answers() -> None:
         return batch[0]
 
     assert await overlapped([], send) == []
+
+
+class Trips:
+    """Rows as they were sent, and replies when they are let go."""
+
+    def __init__(self) -> None:
+        self.sent: list[list[int]] = []
+        self.may_reply = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def send(self, rows: list[int]) -> list[int]:
+        self.sent.append(rows)
+        await self.may_reply.wait()
+        if self.error is not None and len(rows) > 1:
+            raise self.error
+        return [row * 10 for row in rows]
+
+
+async def started(calls: SingleCalls[int, int], rows: range) -> list[asyncio.Task[int]]:
+    tasks = [asyncio.create_task(calls.call(row)) for row in rows]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_a_single_call_is_sent_at_once_and_those_that_come_meanwhile_together() -> None:
+    trips = Trips()
+    calls = SingleCalls(trips.send, lambda row: 1)
+    tasks = await started(calls, range(5))
+    assert trips.sent == [[0]]
+    trips.may_reply.set()
+    assert await asyncio.gather(*tasks) == [0, 10, 20, 30, 40]
+    assert trips.sent == [[0], [1, 2, 3, 4]]
+    assert await calls.call(7) == 70
+    assert trips.sent[2:] == [[7]]
+
+
+async def test_a_cancelled_call_does_not_touch_the_others() -> None:
+    trips = Trips()
+    calls = SingleCalls(trips.send, lambda row: 1)
+    tasks = await started(calls, range(4))
+    tasks[0].cancel()  # it is on its way: the others do not wait for its reply
+    tasks[2].cancel()  # it has not been sent
+    trips.may_reply.set()
+    assert await asyncio.gather(tasks[1], tasks[3]) == [10, 30]
+    assert trips.sent == [[0], [1, 3]]
+    assert await calls.call(9) == 90
+
+
+async def test_an_error_of_a_trip_is_that_of_each_of_its_calls_and_of_no_other() -> None:
+    trips = Trips()
+    trips.error = ConnectionError("no reply")
+    calls = SingleCalls(trips.send, lambda row: MOST_BYTES if row == 3 else 1)
+    tasks = await started(calls, range(6))
+    trips.may_reply.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert results == [0, trips.error, trips.error, trips.error, trips.error, trips.error]
+    assert trips.sent == [[0], [1, 2, 3], [4, 5]], "bounded by bytes too"
+    trips.error = None
+    assert await calls.call(8) == 80
+
+
+def test_single_calls_of_several_event_loops_do_not_meet() -> None:
+    trips = Trips()
+    trips.may_reply.set()
+    calls = SingleCalls(trips.send, lambda row: 1)
+    assert [asyncio.run(calls.call(row)) for row in (1, 2)] == [10, 20]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -13,7 +14,7 @@ from corral.core.outcome import Postponed, Settlement, Unhandled, WaitingChildre
 from corral.core.ports import GROUP_CONCURRENCY, MOST_ACTIVE, Added, Ledger, Recovery, Rest, RestReason
 from corral.errors import Refused, SettleError
 from corral.protocols.base import Binding
-from corral.protocols.batches import MOST_BYTES, cuts
+from corral.protocols.batches import MOST_BYTES, SingleCalls, cuts
 from corral.protocols.broker import LONGEST_BLOCK_S, BaseBroker, TripAnswer
 from corral.protocols.bullmq import codec
 from corral.protocols.bullmq.codec import PARENT, Envelope, JobRows, SettlementRow
@@ -107,8 +108,33 @@ class BullmqBroker(BullmqPort, BaseBroker[JobRows, SettlementRow, str]):
         answer = await self._run_with("submit", keys, (*batch.arguments(), seconds))
         return decode_added(answer, batch.envelopes)
 
+    async def submit(
+        self, jobs: Sequence[Job], ledger: Ledger | None = None, together: bool = True
+    ) -> list[Added | Refused]:
+        if len(jobs) != 1 or ledger is not None or not together:
+            return await super().submit(jobs, ledger, together)
+        answer = await self._single_adds.call(codec.encode_jobs(jobs))
+        if type(answer) is not Added:
+            assert isinstance(answer, Refused)
+            answer.position = 0
+            raise answer
+        return [answer]
+
+    @cached_property
+    def _single_adds(self) -> SingleCalls[JobRows, Added | Refused]:
+        """Jobs that are added one by one, by many callers at once."""
+        return SingleCalls(self._add_each, lambda rows: rows.sizes[0])
+
+    async def _add_each(self, single: Sequence[JobRows]) -> Sequence[Added | Refused]:
+        rows = single[0]
+        if len(single) > 1:
+            rows = JobRows([each.envelopes[0] for each in single], [each.data[0] for each in single])
+        return await self._submit_batch(rows, None, together=False)
+
     async def submit_rows(self, rows: JobRows) -> list[Added | Refused]:
         """Submit encoded jobs; a refusal leaves the others alone."""
+        if len(rows) == 1:
+            return [await self._single_adds.call(rows)]
         return await self._send(batches_of(rows), range(len(rows)))
 
     # -- turns ------------------------------------------------------------------------------------------
