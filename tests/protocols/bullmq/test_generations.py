@@ -244,6 +244,18 @@ async def test_a_queue_without_a_version_is_of_the_generation_that_was_given(
         assert client.hget("bull:mail:meta", "version") == b"bullmq:6.7.0"
 
 
+async def test_a_worker_ends_where_its_queue_is_of_another_generation(url: str) -> None:
+    async with Corral(url) as app:
+        await app.queue("mail").add("send", {})
+    app = Corral(url, bullmq=6)
+
+    @app.job("send", queue="mail")
+    async def send() -> None: ...
+
+    with pytest.raises(GenerationMismatch, match="stop its clients of BullMQ 5"):
+        await app.run()
+
+
 @pytest.mark.parametrize("given", [4, 7, "x"])
 def test_another_number_is_refused(given: Any) -> None:
     with pytest.raises(InvalidOptions, match="use 5 or 6, or leave it out"):

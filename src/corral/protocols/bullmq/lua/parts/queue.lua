@@ -17,11 +17,8 @@ local WAIT, PAUSED, PRIORITIZED, DELAYED, ACTIVE, COMPLETED, FAILED, STALLED, ST
 local PREFIX = string.sub(META, 1, -5)
 local FIXED = 18
 
--- The version that is noted in meta where no client has noted its own; scripts.py defines GIVEN, the generation that
--- the app was given, or false.
-local VERSIONS = {[5] = "bullmq:5.62.0", [6] = "bullmq:6.7.0"}
-
 -- The generation of BullMQ that a queue's meta tells, or false; other libraries count versions of their own.
+-- scripts.py defines GIVEN, the generation that the app was given, or false.
 local function noted_generation(version)
   local major = tonumber(string.match(version or "", "^bullmq:(%d+)"))
   return major and math.min(math.max(major, 5), 6) or false
@@ -63,7 +60,7 @@ end
 local function kept_events(state)
   if not state.kept_events or (GIVEN and not state.version) then
     state.kept_events = state.kept_events or "10000"
-    state.version = state.version or VERSIONS[GIVEN or 5]
+    state.version = state.version or (GIVEN == 6 and "bullmq:6.7.0" or "bullmq:5.62.0")
     call("HSET", state.meta, "opts.maxLenEvents", state.kept_events, "version", state.version)
   end
   return state.kept_events
