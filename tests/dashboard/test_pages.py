@@ -160,11 +160,26 @@ def test_the_actions_of_a_queue_are_on_the_page_of_all_queues(
     browser.until(f"({row(queue, protocol)}).Queue.includes('paused')")
 
 
-def test_rows_are_selected_and_changed_together(
-    gateway: Gateway, samples: Samples, browser: Chromium
+@pytest.mark.parametrize(("protocol", "queue", "name"), QUEUES)
+def test_more_jobs_are_shown_behind_the_last_whatever_moved(
+    gateway: Gateway, samples: Samples, browser: Chromium, protocol: str, queue: str, name: str
 ) -> None:
-    samples.work(*(("bullmq", "mail", "send", {"fail": f"no {n}"}) for n in range(4)))
-    open_page(browser, gateway, "#/queue/bullmq/mail?state=dead", "mail")
+    target = samples.app.queue(queue, protocol)
+    ids = samples.app.sync(target.add_many([(name, {"n": n}) for n in range(60)]))
+    open_page(browser, gateway, f"#/queue/{protocol}/{queue}?state=waiting", queue)
+    browser.until(f"{ROWS}.length === 50")
+    samples.app.sync(target.cancel(ids[10:52]))
+    browser.click(".more button")
+    browser.until(f"{ROWS}.length > 50")
+    assert browser.value(f"{ROWS}.map((row) => row.dataset.key)") == ids[:50] + ids[52:]
+
+
+@pytest.mark.parametrize(("protocol", "queue", "name"), [QUEUES[0], QUEUES[2]])
+def test_rows_are_selected_and_changed_together(
+    gateway: Gateway, samples: Samples, browser: Chromium, protocol: str, queue: str, name: str
+) -> None:
+    samples.work(*((protocol, queue, name, {"fail": f"no {n}"}) for n in range(4)))
+    open_page(browser, gateway, f"#/queue/{protocol}/{queue}?state=dead", queue)
     browser.until(f"{ROWS}.length === 4")
     for _ in range(2):
         browser.press("j")
@@ -177,7 +192,7 @@ def test_rows_are_selected_and_changed_together(
     browser.until(f"{ROWS}.length === 2")
     browser.click("thead input[type=checkbox]")
     browser.click(".picked button", "remove")
-    confirm(browser, "mail")
+    confirm(browser, queue)
     browser.until("!!document.querySelector('#page .empty')")
 
 
@@ -249,9 +264,10 @@ def test_jobs_are_searched_and_what_matches_is_changed(
     for number in range(20):
         samples.add("bullmq", "mail", "send", {"user": {"id": number}})
     samples.add("bridgemq", "reports", "render", {"user": {"id": 17}})
+    samples.add("streams", "jobs", "embed", {"user": {"id": 17}})
     open_page(browser, gateway, f"#/search?q={quote('data.user.id = 17')}", "Search")
-    browser.until(f"{ROWS}.length === 2")
-    browser.until("document.querySelector('.search-progress').textContent.includes('2 matches')")
+    browser.until(f"{ROWS}.length === 3")
+    browser.until("document.querySelector('.search-progress').textContent.includes('3 matches')")
     browser.fill("input[type=search]", "data.user.id >")
     browser.click(".search-form button")
     browser.until("document.querySelector('#page .field-error').textContent.includes('is not a condition')")
