@@ -73,8 +73,9 @@ Trial = tuple[str, int | None, Task, Peer]
 
 def _tasks(measure: str, url: str, number: int) -> list[Trial]:
     everyone: list[Trial] = []
-    node, _, drop_in, *_, ours = peers()
-    for name, peer in (("Corral", ours), (node.name, node), (drop_in.name, drop_in)):
+    known = peers()
+    by_name = {peer.name: peer for peer in known}
+    for name, peer in (("Corral", known[-1]), (BASELINE, by_name[BASELINE]), (DROP_IN, by_name[DROP_IN])):
         for setting in OUR_SETTINGS if measure == "processing" else (None,):
             task = {"measure": measure, "url": url, "count": OUR_JOBS, "setting": setting}
             everyone.append((name, setting, task, peer))
