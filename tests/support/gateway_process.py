@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,7 @@ class GatewayProcess:
     ) -> None:
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self._reply = "no reply"
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "corral.cli", "gateway", "--log-level", "error"),
@@ -64,13 +64,17 @@ class GatewayProcess:
             lambda: self._is_ready() or self.process.poll() is not None, seconds, pause=0.05
         )
         assert self.process.poll() is None, f"the gateway ended with {self.process.returncode}"
-        assert has_replied, f"the gateway is not ready after {seconds} s"
+        assert has_replied, f"the gateway is not ready after {seconds} s: {self._reply}"
         return self
 
     def _is_ready(self) -> bool:
-        with suppress(httpx2.HTTPError):
-            return httpx2.get(f"{self.url}/readyz", timeout=2).status_code == 200
-        return False
+        try:
+            response = httpx2.get(f"{self.url}/readyz", timeout=2)
+        except httpx2.HTTPError as error:
+            self._reply = repr(error)
+            return False
+        self._reply = f"{response.status_code} {response.text}"
+        return response.status_code == 200
 
     def kill(self) -> None:
         self.process.kill()
