@@ -60,7 +60,7 @@ async def test_a_handler_runs_so_often_at_a_time_and_others_use_the_slots(app: C
     assert {job.attempts_made for job in jobs} == {1}, "no attempt was spent by waiting"
 
 
-@pytest.mark.parametrize("protocol", ["bullmq", "bridgemq"])
+@pytest.mark.parametrize("protocol", ["bullmq", pytest.param("bridgemq", marks=pytest.mark.faults)])
 async def test_others_pass_jobs_whose_handler_is_busy_for_long(app: Corral, protocol: str) -> None:
     """What would wait for long is put back: it takes no slot, spends no attempt, and comes again."""
     gauge, go = Gauge(), asyncio.Event()

@@ -14,7 +14,7 @@ from tests.spark.harness import SparkHarness
 @pytest.mark.parametrize(
     ("start", "how"),
     [
-        (connect_to_standalone, "smoke"),
+        pytest.param(connect_to_standalone, "smoke", marks=pytest.mark.faults),
         pytest.param(standalone, "smoke", marks=pytest.mark.faults),
         pytest.param(connect_server, "bronze", marks=pytest.mark.faults),
         pytest.param(connect_server, "whole", marks=pytest.mark.faults),

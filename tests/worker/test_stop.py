@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+import redis
 
 from corral.core.job import JobState
 from corral.core.ports import Profile
@@ -226,14 +227,20 @@ async def test_threads_and_connections_are_gone_after_a_stop(harness, server):
     async def work(job):
         pass
 
-    async with harness.worker():
-        await harness.ended(*await harness.submit("work", {}))
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("corral-heartbeat")]
     with server.connect() as client:
+        before = connections(client)
+        async with harness.worker():
+            await harness.ended(*await harness.submit("work", {}))
+            assert connections(client) > before
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("corral-heartbeat")]
         # the server learns of a closed connection later than its client
-        assert await becomes_true(
-            lambda: not [line for line in client.client_list() if line["name"].startswith("bull:")]
-        )
+        assert await becomes_true(lambda: connections(client) <= before), "connections are left open"
+
+
+def connections(client: redis.Redis) -> set[str]:
+    """Return the connections of workers, by their ids and names."""
+    lines = client.client_list()
+    return {f"{line['id']} {line['name']}" for line in lines if line["name"].startswith("bull:")}
 
 
 # -- a stop is not a cancel -------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from corral.core.job import JobState
 from corral.errors import Transient
 from tests.protocols.bullmq.shared_queue import SharedQueue
@@ -46,6 +48,7 @@ async def test_a_killed_corral_workers_jobs_are_recovered_by_node(shared: Shared
     assert {(job.worker, job.starts, job.attempts_made, job.stalls) for job in jobs} == {("nora", 2, 1, 1)}
 
 
+@pytest.mark.faults
 async def test_a_grouped_job_that_node_found_stalled_runs_as_ungrouped(shared: SharedQueue) -> None:
     """The killed worker held the one place of the group; Node's sweep puts its job into Node's list."""
     ids = [(await shared.queue.add("send", group="a")).id for _ in range(3)]

@@ -159,7 +159,7 @@ class Player:
 
 
 HABITS = settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     # add Phase.shrink to work on a failure: it takes minutes, and the first difference is reported without it
     phases=[Phase.explicit, Phase.generate],

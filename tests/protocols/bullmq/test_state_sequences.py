@@ -152,7 +152,7 @@ class Player:
 
 
 HABITS = settings(
-    max_examples=50,
+    max_examples=35,
     deadline=None,
     # add Phase.shrink to work on a failure: it takes minutes, and the first difference is reported without it
     phases=[Phase.explicit, Phase.generate],
