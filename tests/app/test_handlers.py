@@ -381,9 +381,12 @@ async def test_jobs_are_run_by_the_worker_that_has_a_handler_for_them(
         async with working(app, name="first"):
             ids = [(await queue.add(name, {})).id for name in names]
             await ended(queue, ids[3])
+            assert await becomes_true(
+                lambda: any("without a handler" in one.message for one in caplog.records)
+            )
             async with working(other, name="second"):
-                jobs = [await ended(queue, job_id, 5) for job_id in ids]
-                late = await ended(queue, (await queue.add(new, {})).id, 5)
+                jobs = [await ended(queue, job_id, 30) for job_id in ids]
+                late = await ended(queue, (await queue.add(new, {})).id, 30)
     workers = {old: "first", new: "second"}
     assert {(job.state, job.attempts_made) for job in jobs} == {(JobState.COMPLETED, 1)}
     if protocol != "streams":  # whose jobs have no worker

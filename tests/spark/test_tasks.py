@@ -29,6 +29,8 @@ def app(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Corral]:
     monkeypatch.setenv("REDIS_URL", server.url)
     with executor_app.app.replaced(url=server.url):
         yield executor_app.app
+        executor_app.app.sync(executor_app.app.close())
+    executor_app.app.sync.close()
 
 
 def order(app: Corral, queue: str, protocol: str = "bullmq", **options: Any) -> WorkerOrder:

@@ -26,6 +26,8 @@ def app(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Corral]:
     monkeypatch.setenv("REDIS_URL", server.url)
     with executor_app.app.replaced(url=server.url):
         yield executor_app.app
+        executor_app.app.sync(executor_app.app.close())
+    executor_app.app.sync.close()
 
 
 def results(app: Corral, queue: str) -> list[Any]:
