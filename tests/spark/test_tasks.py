@@ -1,5 +1,6 @@
 """What runs in a task of Spark, here without Spark: a worker, and rows that become jobs and results."""
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,6 +32,16 @@ def app(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Corral]:
         yield executor_app.app
         executor_app.app.sync(executor_app.app.close())
     executor_app.app.sync.close()
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A task configures the logs of its process, which is that of the tests here."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 def order(app: Corral, queue: str, protocol: str = "bullmq", **options: Any) -> WorkerOrder:

@@ -86,9 +86,9 @@ class Machine(RuleBasedStateMachine):
     def active(self, kind: str | None = None) -> list[Model]:
         return [job for job in self.jobs.values() if job.state == "active" and kind in (None, job.type)]
 
-    def enter(self, job: Model) -> None:
+    def enter(self, job: Model, *, is_front: bool = False) -> None:
         job.state, job.claim, job.worker = "waiting", None, ""
-        if job.priority >= 7:
+        if is_front or job.priority >= 7:
             self.waiting.insert(0, job.id)
         else:
             self.waiting.append(job.id)
@@ -235,9 +235,9 @@ class Machine(RuleBasedStateMachine):
         back = {job.id for job in held if job.attempts + 1 < ATTEMPTS}
         assert set(recovery.requeued) == back
         assert set(recovery.ended) == {job.id for job in held} - back
-        # the order among them is the server's; that they are in front or behind by priority is not
+        # the order among them is the server's; that they are in front of all others is not
         for job_id in recovery.requeued:
-            self.enter(self.jobs[job_id])
+            self.enter(self.jobs[job_id], is_front=True)
         self.dead = [*reversed(recovery.ended), *self.dead]
         for job in held:
             job.attempts += 1
