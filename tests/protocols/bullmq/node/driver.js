@@ -31,6 +31,18 @@ function connection(url) {
   return connections.get(url);
 }
 
+// A connection that takes no script as loaded: another test may have flushed them, and a script that is missing
+// within MULTI is passed over in silence.
+async function fresh(url) {
+  const shared = connection(url);
+  if (shared.status === "ready") {
+    const ready = new Promise((resolve) => shared.once("ready", resolve));
+    shared.disconnect(true);
+    await ready;
+  }
+  return shared;
+}
+
 function object(handle) {
   const found = objects.get(handle);
   if (!found) throw new Error(`no object named ${handle}`);
@@ -215,7 +227,7 @@ function shownTree(node) {
 
 Object.assign(operations, {
   async openFlows({ handle, prefix, url }) {
-    const flows = new FlowProducer({ prefix, connection: connection(url) });
+    const flows = new FlowProducer({ prefix, connection: await fresh(url) });
     await keep(handle, flows).waitUntilReady();
   },
   async addFlow({ flows, flow }) {
