@@ -52,6 +52,9 @@ DEVIATIONS_FROM_SIX = {
 }
 REFUSED_BY_SIX = {"deduplicate_by_the_old_name"}
 
+LAST_EVENT_MAY_BE_LATE = {"job_is_rate_limited_by_its_processor"}
+"""Where nothing shows that a worker has told of the last job's end before it is closed."""
+
 pytestmark = pytest.mark.xdist_group("scenarios")
 
 
@@ -73,7 +76,13 @@ def results(
     return asyncio.run(run_all(sorted(selected), valkey, node_process(generation), **given))
 
 
-@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(name, marks=pytest.mark.faults) if name in LAST_EVENT_MAY_BE_LATE else name
+        for name in sorted(SCENARIOS)
+    ],
+)
 def test_every_pair_of_clients_does_the_same(results: Results, generation: int, scenario: str) -> None:
     if generation == 6 and scenario in REFUSED_BY_SIX:
         assert isinstance(results.runs[scenario, "nn"], AssertionError)

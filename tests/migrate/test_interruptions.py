@@ -119,8 +119,10 @@ async def test_what_is_held_is_put_back(side: MakeSide, proxy: Proxy, kill: Prox
         await migrate(MoveOptions(source=options.source, target=options.target, leave=True))
     count = await put_back(options)
     arrived = sorted(job.data["n"] for job in (await target.jobs()).values())
-    assert (count, arrived) == ((6, []) if kill is ProxyFault.CUT_BEFORE else (0, [*range(5), 6]))
-    if kill is ProxyFault.CUT_BEFORE:
+    # a call whose reply is lost has run, or is refused when it comes after the jobs were put back
+    ends = [(6, [])] if kill is ProxyFault.CUT_BEFORE else [(6, []), (0, [*range(5), 6])]
+    assert (count, arrived) in ends
+    if count:
         assert [job.data["n"] for job in await source.listed()] == order
     assert [job.data["n"] for job in await source.listed(JobState.DELAYED)] == [5]
     assert await source.keys() == []
