@@ -52,7 +52,7 @@ DEVIATIONS_FROM_SIX = {
 }
 REFUSED_BY_SIX = {"deduplicate_by_the_old_name"}
 
-LAST_EVENT_MAY_BE_LATE = {"job_is_rate_limited_by_its_processor"}
+LAST_EVENT_MAY_BE_LATE = {"job_is_rate_limited_by_its_processor", "rate_limit_of_a_queue"}
 """Where nothing shows that a worker has told of the last job's end before it is closed."""
 
 pytestmark = pytest.mark.xdist_group("scenarios")
