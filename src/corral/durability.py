@@ -40,7 +40,7 @@ class DurabilityWaiter:
     async def server(self) -> str:
         """Return the id of the server's run, which a restart and a failover change.
 
-        `Unsupported` where that server cannot do what is asked.
+        `Unsupported` where that server cannot keep this durability.
         """
         if self._server is None:
             info = _fields(await self._call("INFO"))
@@ -87,7 +87,7 @@ class DurabilityWaiter:
         return reply
 
     async def _complaint(self, info: Mapping[str, str]) -> str | None:
-        """Return why this server cannot do what is asked, and what to do; None where it can."""
+        """Return why this server cannot keep this durability, and what to do; None where it can."""
         if self._level == "replicas":
             is_alone = info.get("connected_slaves", "0") == "0"
             return "it has no replica; connect one" if is_alone else None
@@ -153,7 +153,7 @@ class DurabilityWaiters:
     async def kept(
         self, queue: "Queue", level: Durability, add: Callable[[], Awaitable[T]]
     ) -> tuple[T, bool]:
-        """Return what an add returns, and whether its jobs are where they are asked to be."""
+        """Return what an add returns, and whether its jobs are as durable as they should be."""
         if level == "memory":
             return await add(), True
         waiter = self.of(queue, level)

@@ -117,9 +117,9 @@ class Queue:
             raise NotDurable([handle], level, self.app.durability.timeout_s)
         return (await with_stored([handle]))[0]
 
-    def durability(self, asked: Iterable[Durability | None]) -> Durability:
+    def durability(self, requested: Iterable[Durability | None]) -> Durability:
         """Return the durability of jobs that ask for these."""
-        return strongest([level or self.app.durability.default for level in asked])
+        return strongest([level or self.app.durability.default for level in requested])
 
     def new_job(self, name: str, data: Any, values: Mapping[str, Any]) -> Job:
         """Return a job to be added, with these options and no others."""
@@ -153,14 +153,14 @@ class Queue:
         self.options(values)
         ids: list[str] = []
         in_doubt: list[JobHandle[Any]] = []
-        asked: set[Durability | None] = {values.get("durability")}
+        requested: set[Durability | None] = {values.get("durability")}
         together = len(jobs) if isinstance(jobs, Sized) else CHECKED_TOGETHER
         for batch in _batches(iter(jobs), together):
             try:
-                new = encode_all(batch, self._maker(values, is_by_name, asked))
+                new = encode_all(batch, self._maker(values, is_by_name, requested))
                 if not ids and await self.app.check_clock():
-                    new = encode_all(batch, self._maker(values, is_by_name, asked))
-                submitted, all_added, is_durable = await self._submit(new, self.durability(asked))
+                    new = encode_all(batch, self._maker(values, is_by_name, requested))
+                submitted, all_added, is_durable = await self._submit(new, self.durability(requested))
             except Refused as error:
                 if error.position is None:
                     raise
@@ -180,7 +180,7 @@ class Queue:
                 ]
             yield submitted, all_added
         if in_doubt:
-            raise NotDurable(in_doubt, self.durability(asked), self.app.durability.timeout_s)
+            raise NotDurable(in_doubt, self.durability(requested), self.app.durability.timeout_s)
 
     async def _submit(
         self, jobs: Sequence[Job], level: Durability
@@ -204,12 +204,12 @@ class Queue:
         return options.build(spec.name, spec.capabilities, spec.options, values, spec.priority)
 
     def _maker(
-        self, values: Mapping[str, Any], is_by_name: bool, asked: set[Durability | None]
+        self, values: Mapping[str, Any], is_by_name: bool, requested: set[Durability | None]
     ) -> Callable[[NewJob], Job]:
         """Return a function that makes a job of each item of a list; what they share is checked once.
 
         `is_by_name`: where the app has a handler of a name, its options hold and the data must fit it.
-        The durability that a job asks for is added to `asked`.
+        The durability that a job asks for is added to `requested`.
         """
         queue, created_at = self.name, self.app.clock()
         known: str | None = None
@@ -224,18 +224,18 @@ class Queue:
                 if name is not known:
                     own, check = self._kind(name, values, is_by_name)
                     known, shared = naming.check_job_name(name), self.options(own)
-                    asked.add(own.get("durability"))
+                    requested.add(own.get("durability"))
                 if data is None:
                     data = {}
                 if check is not None:
                     check(data)
                 return _Draft(name=name, data=data, queue=queue, options=shared, created_at=created_at)
-            return self._new_job(job, values, is_by_name, asked)
+            return self._new_job(job, values, is_by_name, requested)
 
         return make
 
     def _new_job(
-        self, job: NewJob, values: Mapping[str, Any], is_by_name: bool, asked: set[Durability | None]
+        self, job: NewJob, values: Mapping[str, Any], is_by_name: bool, requested: set[Durability | None]
     ) -> Job:
         match job:
             case (name, data, Mapping() as own):
@@ -243,7 +243,7 @@ class Queue:
                 if check is not None:
                     check({} if data is None else data)
                 own = {**shared, **own}
-                asked.add(own.get("durability"))
+                requested.add(own.get("durability"))
                 return self.new_job(name, data, own)
         raise InvalidPayload(f"{reprlib.repr(job)} is no job; give (name, data) or (name, data, options)")
 

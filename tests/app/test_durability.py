@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from corral import Added, Corral, InvalidOptions, Job, JobState, NotDurable, Unsupported
-from tests.docs.pages import Page, Terminal
+from tests.docs.pages import run_page
 from tests.support.persistent_server import PersistentServer
 from tests.support.polling import eventually
 from tests.support.servers import Server, start_valkey
@@ -171,15 +171,7 @@ async def test_a_server_that_was_restarted_meanwhile_has_confirmed_nothing(tmp_p
 
 
 def test_the_page_runs_as_it_is_written(tmp_path: Path, on_disk: Server) -> None:
-    page = Page("docs/how-to/durability.md")
-    page.unpack(tmp_path)
-    terminal = Terminal(tmp_path, on_disk.url)
-    try:
-        for command in (command for block in page.consoles() for command in block):
-            terminal.run(command)
-        terminal.close()
-    finally:
-        terminal.kill()
+    run_page("docs/how-to/durability.md", tmp_path, on_disk.url)
 
 
 # -- servers that cannot ------------------------------------------------------------------------------------

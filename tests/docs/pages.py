@@ -85,6 +85,21 @@ class Page:
         return found
 
 
+def run_page(path: str, folder: Path, url: str) -> None:
+    """Write the programs of a page into a folder, type its commands, and hold what they print against it."""
+    page = Page(path)
+    assert {kind for kind, _ in page.blocks} <= {"python", "console"}, "no other block would be run"
+    page.unpack(folder)
+    terminal = Terminal(folder, url)
+    try:
+        for block in page.consoles():
+            for command in block:
+                terminal.run(command)
+        terminal.close()
+    finally:
+        terminal.kill()
+
+
 class Terminal:
     """A shell in a folder; what goes on for long goes on until the end."""
 

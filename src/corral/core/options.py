@@ -397,13 +397,13 @@ def checked_durability(value: Any) -> Durability:
     return DURABILITIES[DURABILITIES.index(value)]
 
 
-def strongest(asked: Collection[Durability | None]) -> Durability:
+def strongest(requested: Collection[Durability | None]) -> Durability:
     """Return the strongest of several; None asks for nothing.
 
     >>> strongest({None, "disk", "memory"})
     'disk'
     """
-    return max((level for level in asked if level is not None), key=DURABILITIES.index, default="memory")
+    return max((level for level in requested if level is not None), key=DURABILITIES.index, default="memory")
 
 
 # -- unique jobs --------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class Run(Struct, frozen=True, kw_only=True):
     target: str
     """The target's address, without its password."""
     options: str
-    """What was asked for, which decides which jobs fit: the same for everyone who works at the run."""
+    """The options of a move, which decide which jobs fit: the same for everyone who works at the run."""
     started_at: int
     moved: int = 0
     """Jobs that have arrived and were deleted here."""

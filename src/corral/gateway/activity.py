@@ -23,7 +23,7 @@ from corral.telemetry.logs import logger
 FRAME_S = 0.2
 """Between two frames, at least."""
 QUEUES_PER_S = 500
-"""With more queues than this a frame takes longer, so that Redis is not asked more often."""
+"""With more queues than this a frame takes longer, so that Redis has no more requests."""
 LIST_S = 2.0
 """How often the queues are listed."""
 IDLE_S = 60.0

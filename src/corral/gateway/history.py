@@ -131,7 +131,7 @@ class History:
         return await self._ask(question, lambda lake: _outcomes(lake, ids, since))
 
     async def _ask(self, question: Any, answer: Callable[["LakeReader"], T]) -> T:
-        """Return the answer, from a thread; the same question is not asked twice within seconds."""
+        """Return the answer, from a thread; the same query is not run twice within seconds."""
         path = self._path
         if path is None:
             raise Problem(
@@ -172,7 +172,7 @@ def _location(lake: str) -> str:
 
 
 class LakeReader:
-    """One connection of DuckDB, with those tables of the lake that were asked for."""
+    """One connection of DuckDB, with those tables of the lake that a query needs."""
 
     def __init__(self, connection: "DuckDBPyConnection", path: str) -> None:
         self._connection = connection

@@ -12,7 +12,7 @@ from corral.errors import InvalidOptions, QueueInUse, Unsupported
 from corral.migrate import formats
 from corral.migrate.endpoint import Endpoint
 from corral.migrate.formats import Format, Member, Place, UnreadableJob, told_apart
-from corral.protocols.transfer import RunRecord
+from corral.protocols.transfer import RunRecord, held_groups
 from corral.protocols.wire import id_bytes, id_text, pack, text
 from corral.store.client import Store
 from corral.store.clock import ServerClock
@@ -68,14 +68,7 @@ class ForeignHolding(RunRecord):
         answers = await self._store.run(SCRIPTS["hold_members"], keys, (run, batch, pack(rows)))
         if answers is None:
             raise QueueInUse(f"the move {run} has ended, or was put back, by another process; begin anew")
-        receipts = [receipt for answer in answers if isinstance(answer, list) for receipt in answer]
-        held = {job.receipt: job for job in await self._read(receipts)}
-        return [
-            [held[receipt] for receipt in answer if receipt in held]
-            if isinstance(answer, list)
-            else Unheld(text(answer))
-            for answer in answers
-        ]
+        return await held_groups(answers, self._read)
 
     async def held(self) -> list[HeldJob]:
         return await self._read(await self._store.call("ZRANGE", self._held_key, 0, -1))
@@ -192,7 +185,7 @@ class ForeignSource:
         )  # fmt: skip
 
     def _unread(self, member: Member) -> HeldJob:
-        """Return a job that no target takes: it is told about, and stays."""
+        """Return a job that no target takes: it is reported, and stays."""
         job = Job(id=member.id, name="", data=None, queue="", state=JobState.WAITING)
         return HeldJob(receipt=b"", batch="", job=job, is_unreadable=True)
 

@@ -109,7 +109,7 @@ class Mover:
         fitting = []
         for job in jobs:
             if job.is_unreadable:
-                self._left.add(job.job.id)  # told about once, with all the others
+                self._left.add(job.job.id)  # reported once, with all the others
                 continue
             misfits = self._fit.misfits(job, self._target)
             if self._fit.adapted(job, misfits) is not None:

@@ -1,7 +1,7 @@
 """What the transfers of all protocols share: the record of a run, holds and ledgers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgpack
@@ -23,6 +23,20 @@ LEDGER_S = 30 * 86_400
 CLOSED = ""
 """The field of a ledger that lets no more jobs be added; no job has an empty id."""
 _SCHEDULE = b"schedule:"
+
+
+async def held_groups(
+    answers: Sequence[Any], read: Callable[[Sequence[bytes]], Awaitable[list[HeldJob]]]
+) -> list[list[HeldJob] | Unheld]:
+    """Return the jobs that a script has held, group by group, or why a group is not held."""
+    receipts = [receipt for answer in answers if isinstance(answer, list) for receipt in answer]
+    held = {job.receipt: job for job in await read(receipts)}
+    return [
+        [held[receipt] for receipt in answer if receipt in held]
+        if isinstance(answer, list)
+        else Unheld(text(answer))
+        for answer in answers
+    ]
 
 
 class HoldPlace(Struct, frozen=True):
@@ -135,14 +149,7 @@ class BaseTransfer(BoundPort, RunRecord):
                 f"the move {run} of queue {self._binding.queue!r} has ended, or was put back, by another "
                 f"process; begin anew"
             )
-        receipts = [receipt for answer in answers if isinstance(answer, list) for receipt in answer]
-        held = {job.receipt: job for job in await self._held(receipts)}
-        return [
-            [held[receipt] for receipt in answer if receipt in held]
-            if isinstance(answer, list)
-            else Unheld(text(answer))
-            for answer in answers
-        ]
+        return await held_groups(answers, self._held)
 
     async def held(self) -> list[HeldJob]:
         return await self._held(await self._store.call("ZRANGE", self._held_key, 0, -1))

@@ -131,14 +131,14 @@ class StartRules:
         waiting = sum([len(each.waiting) + len(each.limited) for each in places])
         if waiting >= self._concurrency:
             slots = 0
-        room = sum([self._room(each) for each in places])
+        free = sum([self._free(each) for each in places])
         if self._only_batch is not None:
-            return max(slots, 0) * self._only_batch.most + room
+            return max(slots, 0) * self._only_batch.most + free
         # another handler's job would have to wait until a slot is free: one of them at most
-        return max(slots, 1 if room and not waiting else 0)
+        return max(slots, 1 if free and not waiting else 0)
 
     @staticmethod
-    def _room(places: Places) -> int:
+    def _free(places: Places) -> int:
         size = places.handler.batch
         return 0 if places.open is None or size is None else size.most - len(places.open.members)
 

@@ -148,10 +148,10 @@ class BridgemqInspector(BridgemqPort, BaseInspector):
 
     async def ends(self, ids: Sequence[str]) -> list[JobEnd | NotEnded]:
         # a few are read at once; of many, only those whose status says that they may have ended
-        asked = set(ids if len(ids) <= FEW else await self._maybe_ended(ids))
-        encoded = [job_id.encode("utf-8", "replace") for job_id in asked]
+        wanted = set(ids if len(ids) <= FEW else await self._maybe_ended(ids))
+        encoded = [job_id.encode("utf-8", "replace") for job_id in wanted]
         jobs = {job.id: job for job in await self.read_jobs(encoded, "")}
-        return [_end_of(jobs.get(job_id)) if job_id in asked else NotEnded.PENDING for job_id in ids]
+        return [_end_of(jobs.get(job_id)) if job_id in wanted else NotEnded.PENDING for job_id in ids]
 
     async def _maybe_ended(self, ids: Sequence[str]) -> list[str]:
         """Return those that have ended by their status, or have none: a foreign client's, or gone."""

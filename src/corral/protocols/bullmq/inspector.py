@@ -132,10 +132,10 @@ class BullmqInspector(BullmqPort, BaseInspector):
         """Return the generation of the queue, and what BullMQ 6 does not read of 5."""
         name, version, generation = self._binding.queue, await self.version(), await self.generation()
         if version is None:
-            told = "no version in its meta: BullMQ 5 is assumed; where its clients are of 6, give bullmq=6"
+            found = "no version in its meta: BullMQ 5 is assumed; where its clients are of 6, give bullmq=6"
         else:
-            told = f"it is of BullMQ {generation} ({version})"
-        notices = [Notice(f"queue {name!r}: {told}")]
+            found = f"it is of BullMQ {generation} ({version})"
+        notices = [Notice(f"queue {name!r}: {found}")]
         left, repeatables = await self._pipe(
             ("LLEN", self._keys.paused), ("ZRANGE", self._keys.repeat, 0, -1)
         )

@@ -31,7 +31,7 @@ OnStep = Callable[[str], None]
 
 @dataclass(frozen=True)
 class CapacityOptions:
-    """What is asked, and what is assumed."""
+    """The target, and what is assumed."""
 
     target_ms: float
     """The wait that 95 % of attempts may not exceed, in each hour."""
